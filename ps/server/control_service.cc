@@ -12,6 +12,7 @@
 #include "comm/rendezvous/grpc_credentials.h"
 #include "proto/ps.grpc.pb.h"
 #include "ps/control_status.h"
+#include "ps/server/queue_service.h"
 #include "ps/server/shard_file.h"
 #include "ps/table_set_proto.h"
 
@@ -283,9 +284,11 @@ class Service final : public proto::ParameterServer::CallbackService {
 }  // namespace
 
 struct ControlService::Impl {
-  Impl(ServerCore& core, ControlServiceOptions given) : options(std::move(given)), service(core, options) {}
+  Impl(ServerCore& core, ControlServiceOptions given)
+      : options(std::move(given)), service(core, options), queue(make_queue_service(options.deadline)) {}
   ControlServiceOptions options;
   Service service;
+  std::unique_ptr<grpc::Service> queue;  // workers ask that of server 0
   std::unique_ptr<grpc::Server> server;
   std::string address;
 };
@@ -301,6 +304,7 @@ ControlService::ControlService(ServerCore& core, ControlServiceOptions options)
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
   builder.AddListeningPort(listen, comm::make_server_credentials(impl_->options.security), &port);
   builder.RegisterService(&impl_->service);
+  builder.RegisterService(impl_->queue.get());
   impl_->server = builder.BuildAndStart();
   if (!impl_->server || port == 0)
     throw Unavailable(fmt::format("[ps] server {}: cannot listen on {} (address in use, or not of this host)",

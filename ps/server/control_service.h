@@ -1,6 +1,7 @@
-// The control plane's end at the server: the gRPC service of proto/ps.proto on a ServerCore. Short calls are
-// answered on gRPC's threads; those that read or write files, or wait for a round, on one thread of the
-// service. Thread rule: start, stop and the destructor by one thread.
+// The control plane's end at the server: the gRPC service of proto/ps.proto on a ServerCore, and beside it
+// the queue of batches (queue_service.h). Short calls are answered on gRPC's threads; those that read or
+// write files, or wait for a round, on one thread of the service. Thread rule: start, stop and the destructor
+// by one thread.
 #pragma once
 
 #include <filesystem>

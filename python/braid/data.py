@@ -78,7 +78,7 @@ class Data:
         self.settings = {}
 
     def batch(self, rows, shuffle=True, shard="ALL", carry_remainder=False, shuffle_buffer=0):
-        """Batches of `rows` rows of all workers together. shard: ALL, FILES or ROWS (input.shard)."""
+        """Batches of `rows` rows of all workers together. shard: ALL, FILES, ROWS or DYNAMIC (input.shard)."""
         if isinstance(rows, str) or int(rows) != rows:
             raise _braid.InvalidArgument(f"batch: rows must be an integer, got {rows!r}")
         made = self._copy()

@@ -63,6 +63,16 @@ TEST_P(EvaluatorOfClusterTest, MeasuresTheLastStepAsTheLeaderDoes) {
 
 INSTANTIATE_TEST_SUITE_P(Strategies, EvaluatorOfClusterTest, ::testing::Values("PS", "ALLREDUCE"));
 
+TEST_F(EvaluatorTest, SeesTheEndOfAJobWhoseLeaderMakesAnyNumberOfSteps) {
+  std::vector<std::string> arguments{"launch", "--workers", "2", "--evaluator", "--ps", "1", "--"};
+  const Job trained = job({"strategy.kind=PS", "strategy.consistency=ASP", "input.shard=DYNAMIC",
+                           "evaluation.enabled=true", "evaluation.patience_seconds=60"});
+  for (const std::string& word : trained.arguments()) arguments.push_back(word);
+  Process launcher(braid(arguments), {}, directory() / "launch");
+  ASSERT_EQ(launcher.exit_code(), 0) << launcher.err();
+  EXPECT_EQ(result_in(launcher.err(), "[evaluator 0] result: ")["last_step"], result_of(launcher).last_step);
+}
+
 TEST_F(EvaluatorTest, ADamagedCheckpointIsLeftOutAndTheNextOneMeasured) {
   const auto trained = run("train", job({"steps=40", "evaluation.enabled=true"}).arguments());
   ASSERT_EQ(trained->exit_code(), 0) << trained->err();

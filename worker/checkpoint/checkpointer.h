@@ -16,7 +16,8 @@
 
 namespace braid::worker {
 
-/// The attribute of a run's last checkpoint where it ended before its last step, having what it wanted.
+/// The attribute of a run's last checkpoint where another step than the last one ended it: it had what it
+/// wanted, or its input has ended.
 inline constexpr const char* kEndedEarly = "ended_early";
 
 class Checkpointer {

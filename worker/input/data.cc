@@ -21,6 +21,7 @@
 #include "proto/job.pb.h"
 #include "worker/input/columns.h"
 #include "worker/input/data_stream.h"
+#include "worker/input/taken_batches.h"
 #include "worker/job/job.h"
 #include "worker/model/graph_model.h"
 
@@ -346,13 +347,15 @@ std::function<std::shared_ptr<const Table>()> next_test_rows(const JobData& data
 }
 
 std::unique_ptr<Batcher> make_batcher(const proto::Job& job, const JobData& data,
-                                      const std::vector<std::string>& columns, const BatchOptions& options) {
+                                      const std::vector<std::string>& columns, const BatchOptions& options,
+                                      const TakenBatches* taken) {
   if (!data.stream) return std::make_unique<Batcher>(data.train, columns, options);
   std::unique_ptr<WindowPlan> plan;
   if (data.followed.files)
     plan = std::make_unique<FollowPlan>(data.followed.files, followed_options(job, options));
-  auto rows =
-      std::make_shared<StreamedRows>(data.stream, std::move(plan), streamed_rows_options(job), options);
+  StreamedRowsOptions stream = streamed_rows_options(job);
+  if (taken) stream.next_asked = [taken](std::uint64_t batch) { return taken->next_taken(batch); };
+  auto rows = std::make_shared<StreamedRows>(data.stream, std::move(plan), stream, options);
   log_info("input: {}", rows->describe());
   return std::make_unique<Batcher>(std::move(rows), columns, options);
 }

@@ -20,6 +20,8 @@ class Job;
 
 namespace braid::worker {
 
+class TakenBatches;
+
 struct JobData {
   /// Where rows are streamed: the columns, with rows_of_all, but without rows.
   std::shared_ptr<const Table> train;
@@ -34,9 +36,11 @@ struct JobData {
 /// `data` outlives it.
 std::function<std::shared_ptr<const Table>()> next_test_rows(const JobData& data, std::int64_t batch_rows);
 
-/// This worker's batches. Throws: as Batcher.
+/// This worker's batches. `taken`: of input.shard DYNAMIC, it says which rows are worth reading ahead, and
+/// outlives the batches; null: all are. Throws: as Batcher.
 std::unique_ptr<Batcher> make_batcher(const proto::Job& job, const JobData& data,
-                                      const std::vector<std::string>& columns, const BatchOptions& options);
+                                      const std::vector<std::string>& columns, const BatchOptions& options,
+                                      const TakenBatches* taken = nullptr);
 
 /// Which worker of how many reads.
 struct DataShard {

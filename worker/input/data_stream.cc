@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/memory_limit.h"
 #include "engine/input/formats/block_index.h"
 #include "engine/input/formats/mlperf_dlrm.h"
 #include "engine/input/formats/parquet_files.h"
@@ -24,6 +25,10 @@ namespace {
 using FilePaths = std::vector<std::filesystem::path>;
 
 constexpr std::int64_t kStreamFromBytes = std::int64_t{1} << 30;
+/// Of a unit of input.shard DYNAMIC.
+constexpr std::int64_t kWindowsOfUnit = 4;
+/// Of what this process may use, for rows that are read ahead: a container has room for a model, too.
+constexpr std::uint64_t kAheadShareOfMemory = 4;
 /// Of a packed file's bytes, about what its rows take.
 constexpr std::int64_t kPackedRatio = 4;
 
@@ -142,12 +147,23 @@ std::shared_ptr<BlockSource> open_file_blocks(const proto::Job& job, const std::
   return blocks_of(job, data_dir, {file});
 }
 
+std::int64_t rows_of_unit(const proto::Job& job) {
+  return streamed_rows_options(job).window_rows * kWindowsOfUnit;
+}
+
 StreamedRowsOptions streamed_rows_options(const proto::Job& job) {
   const proto::Stream& from = job.input().stream();
   StreamedRowsOptions options;
   if (from.window_rows() > 0) options.window_rows = from.window_rows();
   if (from.virtual_shards() > 0) options.shards = static_cast<int>(from.virtual_shards());
+  // A worker's batches come one behind the other from windows of its own, of which a unit has several, so
+  // that hardly any block is read by two.
+  if (takes_batches(job)) {
+    options.shards = 1;
+    options.window_rows = std::max<std::int64_t>(1, options.window_rows / kWindowsOfUnit);
+  }
   if (from.memory_bytes() > 0) options.memory_bytes = from.memory_bytes();
+  options.ahead_bytes = static_cast<std::int64_t>(usable_memory() / kAheadShareOfMemory);
   if (from.threads() > 0) options.threads = static_cast<int>(from.threads());
   if (job.staging().timeout_millis() > 0)
     options.timeout = std::chrono::milliseconds(job.staging().timeout_millis());

@@ -30,5 +30,7 @@ std::shared_ptr<BlockSource> open_file_blocks(const proto::Job& job, const std::
                                               const std::filesystem::path& file);
 
 StreamedRowsOptions streamed_rows_options(const proto::Job& job);
+/// Of streamed rows, that a worker takes at a time (input.shard DYNAMIC), about.
+std::int64_t rows_of_unit(const proto::Job& job);
 
 }  // namespace braid::worker

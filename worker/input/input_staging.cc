@@ -12,6 +12,8 @@
 #include "engine/staging/stage_pools.h"
 #include "proto/job.pb.h"
 #include "worker/input/followed_input.h"
+#include "worker/input/taken_batches.h"
+#include "worker/job/job.h"
 
 namespace braid::worker {
 namespace {
@@ -46,6 +48,7 @@ StageOptions stage_options(const proto::Job& job) {
   if (job.input().has_follow())
     options.timeout_millis =
         std::max(options.timeout_millis, std::chrono::ceil<std::chrono::milliseconds>(follow_time(job)));
+  if (takes_batches(job)) options.timeout_millis = std::max(options.timeout_millis, kTakeTime);
   options.on_timeout = timeout_policy(from.on_timeout());
   options.use_stage_subgraph_thread_pool = from.use_stage_subgraph_thread_pool();
   options.stage_subgraph_thread_pool_id = from.stage_subgraph_thread_pool_id();
@@ -117,7 +120,12 @@ void InputStaging::use(const Graph& graph, const std::vector<std::string>& feeds
 }
 
 Batch InputStaging::make(const StageCall& call) {
-  Batch batch = batcher_.make(call.ticket, call.stop);
+  std::uint64_t ticket = call.ticket;
+  if (taken_) {
+    taken_->await(call.ticket, call.stop);
+    ticket = taken_->batch_of(call.ticket);
+  }
+  Batch batch = batcher_.make(ticket, call.stop);
   if (!ahead_) return batch;
   const WaitContext wait = WaitContext::with_timeout(options_.timeout_millis, call.stop);
   Batch made =
@@ -131,6 +139,7 @@ Batch InputStaging::make(const StageCall& call) {
 std::unique_ptr<Stage> InputStaging::make_stage(Stage::Observer observer) {
   StageProducer producer;
   producer.make = [this](const StageCall& call, Batch) { return make(call); };
+  if (taken_) producer.await = [this](const StageCall& call) { taken_->await(call.ticket, call.stop); };
   return std::make_unique<Stage>(options_, std::move(producer), session_, std::move(observer));
 }
 

@@ -34,12 +34,17 @@ BlockPool::Allocate batch_memory(Runtime& runtime);
 void stage_ahead(const proto::Job& job, const Graph& graph, const std::vector<std::string>& columns,
                  const std::vector<std::string>& ahead, CompileRequest& request);
 
+class TakenBatches;
+
 class InputStaging {
  public:
   /// Makes batches of the values `feeds` of `graph`, in their order, from those of `batcher`, whose columns
   /// are `columns`. `session` is what stage_session() gives; all else outlives it.
   InputStaging(const proto::Job& job, const StageSession& session, const Graph& graph, Batcher& batcher,
                std::vector<std::string> columns, const std::vector<std::string>& feeds, Runtime& step);
+
+  /// Tickets are steps from now on, whose batches are the taken ones, which outlive this.
+  void take_from(TakenBatches& taken) { taken_ = &taken; }
 
   /// Makes batches of these values from now on, or of the same for batches of another shape. REQUIRES: the
   /// stage is stopped.
@@ -60,6 +65,7 @@ class InputStaging {
   Runtime& step_;
   const std::shared_ptr<BlockPool> blocks_;
 
+  TakenBatches* taken_ = nullptr;          // null: a ticket is a batch
   std::unique_ptr<SubgraphRunner> ahead_;  // null: the columns are the feeds
 };
 

@@ -89,6 +89,27 @@ class Checker {
   const proto::Job& job_;
 };
 
+/// input.shard DYNAMIC is of use where workers need not wait for each other.
+void check_dynamic_shard(const proto::Job& job, const Checker& check) {
+  if (job.input().shard() != proto::Input::DYNAMIC) return;
+  const proto::Strategy& strategy = job.strategy();
+  const bool alone = strategy.kind() == proto::Strategy::LOCAL;
+  const std::string kind = proto::Strategy::Kind_Name(strategy.kind());
+  check.require(
+      alone || strategy.kind() == proto::Strategy::PS,
+      "input.shard DYNAMIC gives fast workers more batches than slow ones, but under strategy.kind " + kind +
+          " all workers make each step together: use PS with consistency ASP");
+  check.require(
+      alone || strategy.consistency() == proto::Strategy::ASP,
+      "input.shard DYNAMIC gives fast workers more batches than slow ones, but under strategy.consistency " +
+          proto::Strategy::Consistency_Name(strategy.consistency()) +
+          " workers wait for each other: use ASP");
+  check.require(!job.input().carry_remainder(),
+                "input.shard DYNAMIC ends each epoch with a whole batch: it takes no input.carry_remainder");
+  check.require(!job.input().has_follow(),
+                "input.shard DYNAMIC is for files that are all there: it takes no input.follow");
+}
+
 void check_input(const proto::Job& job, const Checker& check) {
   const proto::Input& input = job.input();
   for (const proto::Column* column : columns_of(job)) {
@@ -99,7 +120,8 @@ void check_input(const proto::Job& job, const Checker& check) {
   }
   check.require(input.shard() != proto::Input::FILES || job.steps() > 0,
                 "input.shard FILES needs steps: the workers' files may differ in length");
-  check.require(input.shard() == proto::Input::ALL ||
+  check_dynamic_shard(job, check);
+  check.require(input.shard() == proto::Input::ALL || input.shard() == proto::Input::DYNAMIC ||
                     (input.format() != proto::Input::IDX && input.format() != proto::Input::SYNTHETIC &&
                      input.format() != proto::Input::GENERATOR),
                 "input.shard is for CSV, CRITEO, NPY, TFRECORD, PARQUET, TEXT and MLPERF_DLRM");

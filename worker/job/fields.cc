@@ -107,6 +107,13 @@ void add_input(std::vector<JobField>& table) {
           .idle(when([](const FieldScope& at) { return at.job.input().read() == Input::STREAM; },
                      "input.read is STREAM, which has input.stream.window_rows")),
       field("input.carry_remainder"), field("input.shard"),
+      field("input.take_batches")
+          .default_elsewhere("16")
+          .in(positive())
+          .idle(when([](const FieldScope& at) { return at.job.input().shard() != Input::DYNAMIC; },
+                     "input.shard is not DYNAMIC"))
+          .idle(when([](const FieldScope& at) { return at.job.strategy().kind() == Strategy::LOCAL; },
+                     "strategy.kind is LOCAL")),
       field("input.generator").idle(format_is_not(Input::GENERATOR)),
       field("input.generator.rows")
           .needed_for(when([](const FieldScope& at) { return at.job.input().format() == Input::GENERATOR; },

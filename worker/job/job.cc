@@ -149,6 +149,10 @@ bool has_servers(const proto::Job& job) {
          job.strategy().kind() == proto::Strategy::PS_ALLREDUCE;
 }
 
+bool takes_batches(const proto::Job& job) {
+  return job.input().shard() == proto::Input::DYNAMIC && has_servers(job);
+}
+
 std::string model_text(const proto::Model& model) {
   if (!model.has_graph()) return model.name();
   const std::filesystem::path file = model.graph().file();

@@ -48,6 +48,8 @@ bool can_stream(const proto::Input& input);
 bool has_communicator(const proto::Job& job);
 /// Whether it has parameter servers: PS and PS_ALLREDUCE.
 bool has_servers(const proto::Job& job);
+/// A queue at a server gives out the batches (input.shard DYNAMIC); alone a worker takes them in their order.
+bool takes_batches(const proto::Job& job);
 
 /// What texts call the model: its name, or that of the graph's file.
 std::string model_text(const proto::Model& model);

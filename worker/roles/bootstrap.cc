@@ -17,6 +17,7 @@
 #include "engine/device/accelerator.h"
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
+#include "ps/client/queue_link.h"
 #include "worker/elastic/elastic_world.h"
 #include "worker/job/elastic.h"
 #include "worker/job/job.h"
@@ -202,6 +203,8 @@ Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const Accelerat
     exchange_addresses(cluster, own, wait);
   if (backend != comm::Backend::Mpi || !has_communicator(job)) mpi.reset();
   if (has_servers(job)) peers_.servers = connect_servers(job, cluster, security, wait);
+  if (takes_batches(job))
+    peers_.queue = ps::make_queue_link({cluster.ps.begin()->second, job.name(), incarnation(), security});
   if (!has_communicator(job)) return;
 
   comm::CommunicatorOptions options;

@@ -15,6 +15,7 @@
 #include "worker/evaluation/forward_job.h"
 #include "worker/evaluation/job_metrics.h"
 #include "worker/input/data.h"
+#include "worker/job/job.h"
 #include "worker/metrics/metrics_json.h"
 #include "worker/strategies/strategy.h"
 
@@ -102,7 +103,9 @@ EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesyst
   auto progress_at = begin;
   std::optional<CheckpointRun> run;
   std::uint64_t last = 0;  // step that was measured last; 0: none of this run
-  while (last < evaluation.total()) {
+  // How many steps the leader makes of batches that a queue gives out, its last checkpoint tells.
+  const std::uint64_t last_step = takes_batches(job) ? UINT64_MAX : evaluation.total();
+  while (last < last_step) {
     if (stop.requested()) {
       result.exit = kExitTerminated;
       break;

@@ -104,6 +104,7 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   std::erase_if(columns, [&](const std::string& name) { return training.graph.find(name) == kNoNode; });
   if (columns != from.model.columns) from.batcher->keep_columns(columns);
   input = staging(training.graph, names_of(made.program->feeds));
+  if (from.taken) input->take_from(*from.taken);
   instance = std::make_unique<Instance>(std::move(made.program), runtime, instance_options(job));
   if (!keeps_variables)
     initialize_variables(training.graph, from.model.initial, job.seed(), *strategy, runtime.variables());

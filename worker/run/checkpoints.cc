@@ -31,11 +31,11 @@ RunCheckpoints::RunCheckpoints(const RunContext& run, const StartedRun& started,
     checkpointer_->keep_best(count, metric.name(), higher_is_better(metric.kind).value_or(true));
 }
 
-std::optional<CheckpointInfo> RunCheckpoints::restore(const Batcher& batcher) {
+std::optional<CheckpointInfo> RunCheckpoints::restore(const Batcher* batcher) {
   return run_.resumes() ? go_back(batcher) : std::nullopt;
 }
 
-std::optional<CheckpointInfo> RunCheckpoints::go_back(const Batcher& batcher) {
+std::optional<CheckpointInfo> RunCheckpoints::go_back(const Batcher* batcher) {
   if (!checkpointer_) return std::nullopt;
   std::optional<CheckpointInfo> found = checkpointer_->newest();
   if (!found) return std::nullopt;
@@ -46,9 +46,9 @@ std::optional<CheckpointInfo> RunCheckpoints::go_back(const Batcher& batcher) {
   if (ticket != step)
     throw DataLoss("checkpoint '" + found->directory.string() + "': its input cursor is at batch " +
                    std::to_string(ticket) + ", its step is " + std::to_string(step));
-  if (cursor.find(' ') != std::string::npos && cursor != batcher.cursor(ticket))
+  if (batcher && cursor.find(' ') != std::string::npos && cursor != batcher->cursor(ticket))
     log_warning("the input differs from the checkpoint's: it was at '{}' and continues at '{}'", cursor,
-                batcher.cursor(ticket));
+                batcher->cursor(ticket));
   if (run_.peers.leader() && found->meta.plan_hash != plan_hash_)  // it is the leader's
     log_warning(
         "the plan differs from the checkpoint's (another build, job or number of streams): bits may "

@@ -1,7 +1,15 @@
 #include "worker/run/input.h"
 
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "base/error.h"
 #include "proto/job.pb.h"
+#include "worker/input/data_stream.h"
 #include "worker/input/input_staging.h"
+#include "worker/process/stop_signal.h"
+#include "worker/run/batch_queue.h"
 #include "worker/run/hooks.h"
 #include "worker/step/training_program.h"
 #include "worker/strategies/strategy.h"
@@ -46,7 +54,24 @@ void share_rows(const RunContext& run, RunInput& input) {
   input.share = batch_share(run.job, peers.rank, peers.world);
   BatchOptions batches = training_batches(run.job, peers.rank, peers.world);
   batches.allocate = batch_memory(run.runtime);
-  input.batcher = make_batcher(run.job, input.data, input.model.columns, batches);
+  if (peers.queue) {
+    if (!input.share.even())
+      throw InvalidArgument(fmt::format(
+          "input.shard DYNAMIC has batches of global_batch_size / workers rows, but {} is no multiple of {}",
+          input.share.global_rows, peers.world));
+    input.taken = std::make_unique<TakenBatches>(
+        peers.queue,
+        TakenBatchesOptions{.worker = peers.rank,
+                            .deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                std::chrono::duration<double>(run.job.strategy().deadline_seconds())),
+                            .stop = run.stop.token()});
+  }
+  input.batcher = make_batcher(run.job, input.data, input.model.columns, batches, input.taken.get());
+  if (input.taken) {
+    const std::int64_t window = input.data.stream ? rows_of_unit(run.job) / batches.global_batch : 0;
+    input.queue = batch_queue_plan(run.job, input.batcher->batches_per_epoch(), window, peers.world);
+    input.total_steps = steps_of(input.queue);
+  }
 }
 
 RunInput load_input(const RunContext& run, const std::optional<CheckpointRun>& id) {

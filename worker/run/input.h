@@ -9,8 +9,10 @@
 #include "base/checkpoint.h"
 #include "engine/input/schema/table.h"
 #include "models/model.h"
+#include "ps/client/batch_queue.h"
 #include "worker/input/batch_share.h"
 #include "worker/input/data.h"
+#include "worker/input/taken_batches.h"
 #include "worker/run/context.h"
 
 namespace braid::worker {
@@ -20,6 +22,9 @@ struct RunInput {
   ModelGraph model;
   std::uint64_t total_steps = 0;  // of the whole job
   BatchShare share;               // of every step's rows, this worker's
+  std::unique_ptr<TakenBatches>
+      taken;            // of input.shard DYNAMIC; null: a worker's steps have the batches of their numbers
+  ps::QueuePlan queue;  // of its batches
   std::unique_ptr<Batcher> batcher;
 };
 

@@ -72,11 +72,11 @@ void RunReport::watch(const TrainingSteps& steps) {
   run_.monitor.watch_run([this](watch::Status& status) { tell_stages(status); });
 }
 
-void RunReport::begin(std::uint64_t first, std::uint64_t total, const BatchShare& share,
-                      std::int64_t train_rows) {
+void RunReport::begin(std::uint64_t first, std::uint64_t job_step, std::uint64_t total,
+                      const BatchShare& share, std::int64_t train_rows) {
   share_ = share;
   const ProgressMode mode = run_.peers.leader() ? progress_mode() : ProgressMode::Off;
-  progress_.emplace(mode, first, total, run_.job.metrics().progress_seconds());
+  progress_.emplace(mode, job_step, total, run_.job.metrics().progress_seconds());
   total_ = total;
   const Stage* stage = steps_ ? steps_->stage() : nullptr;
   run_.monitor.begin_run(total, share_.rows(), share_.global_rows, stage ? stage->stats().num_threads : 0,
@@ -92,7 +92,7 @@ void RunReport::begin(std::uint64_t first, std::uint64_t total, const BatchShare
 
 void RunReport::record(const StepOutcome& outcome) {
   loss_ = outcome.loss;
-  const double rate = learning_rate(run_.job, outcome.step, total_);
+  const double rate = learning_rate(run_.job, outcome.job_step, total_);
   run_.monitor.record_step(outcome.step, loss_, share_.rows(), outcome.seconds, rate);
   const double seconds = step_seconds();
   ++recorded_;
@@ -110,7 +110,7 @@ void RunReport::record(const StepOutcome& outcome) {
                     "--check-numerics names the node that makes the first such number",
                     kMostSkipped, outcome.step));
   if (!outcome.skipped) require_finite_loss(run_.job, outcome.step, loss_, rate);
-  progress_->update(outcome.step, loss_, share_.global_rows, step_seconds());
+  progress_->update(outcome.job_step, loss_, share_.global_rows, step_seconds());
 }
 
 void RunReport::evaluated(std::uint64_t step, const Metric& metric, const MetricValues& measured) {

@@ -35,8 +35,10 @@ class RunReport {
   /// Shows these steps' streams over HTTP from now on. `steps` outlives it.
   void watch(const TrainingSteps& steps);
 
-  /// Steps [first, total) begin, of whose rows this worker has `share`; all workers have `train_rows`.
-  void begin(std::uint64_t first, std::uint64_t total, const BatchShare& share, std::int64_t train_rows);
+  /// Steps from `first` on begin, where the job is at `job_step` of `total`; of their rows this worker has
+  /// `share`; all workers have `train_rows`.
+  void begin(std::uint64_t first, std::uint64_t job_step, std::uint64_t total, const BatchShare& share,
+             std::int64_t train_rows);
   /// Throws: Internal for a loss that is no number, unless the step was skipped for it; and where nothing but
   /// skipped steps come, whatever the scale of the loss.
   void record(const StepOutcome& outcome);

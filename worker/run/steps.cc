@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -17,19 +18,19 @@
 
 namespace braid::worker {
 
-TrainingSteps::TrainingSteps(const RunContext& run, BuiltStep& built, Batcher& batcher, const RunWaits& waits,
-                             StopGrace& grace)
+TrainingSteps::TrainingSteps(const RunContext& run, BuiltStep& built, const RunInput& input,
+                             const RunWaits& waits, StopGrace& grace)
     : run_(run),
       waits_(waits),
       grace_(grace),
       built_(built),
-      batcher_(batcher),
+      input_(input),
       seed_(random_seed(run.job, row_reader(run.job, run.peers.rank, run.peers.world).rank)),
       instance_(std::move(built.instance)) {}
 
-void TrainingSteps::begin(std::uint64_t first, std::uint64_t total) {
+void TrainingSteps::begin(std::uint64_t first, std::uint64_t job_step) {
   next_ = done_ = first;
-  total_ = total;
+  job_step_ = job_step;
   if (const CachedRows* cache = run_.runtime.services().find<CachedRows>())
     cache->publish(run_.monitor.registry());
   if (!run_.job.staging().enabled()) return;
@@ -67,7 +68,7 @@ std::optional<StepOutcome> TrainingSteps::advance(std::uint64_t border) {
 }
 
 bool TrainingSteps::may_take() const {
-  return idle() || !run_.job.input().has_follow() || (stage_ && stage_->stats().ready > 0);
+  return idle() || !(run_.job.input().has_follow() || input_.taken) || (stage_ && stage_->stats().ready > 0);
 }
 
 void TrainingSteps::make_room() {
@@ -90,7 +91,7 @@ std::optional<Batch> TrainingSteps::next_batch() {
     log_info("step {}: {}", next_, end.message());
     return std::nullopt;
   } catch (const InvalidArgument& error) {
-    if (!batcher_.outgrown()) throw;
+    if (!input_.batcher->outgrown()) throw;
     if (!built_.can_grow())
       throw InvalidArgument(fmt::format(
           "{}; room grows by itself with one worker of LOCAL or ALLREDUCE, and this is {} with {}",
@@ -114,7 +115,7 @@ bool TrainingSteps::start_step() {
   input_wait_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
   StepRequest request;
   request.params.step = next_;
-  request.params.learning_rate = learning_rate(run_.job, next_, total_);
+  request.params.learning_rate = learning_rate(run_.job, job_step_of(next_), input_.total_steps);
   request.params.grad_scale = built_.strategy->gradient_scale();
   request.params.seed = seed_;
   request.feeds = std::move(batch.tensors);
@@ -127,6 +128,8 @@ bool TrainingSteps::start_step() {
 
 StepOutcome TrainingSteps::finish_step() {
   const StepResult result = step_result();
+  job_step_ = input_.taken ? std::max(job_step_, job_step_of(result.step)) : result.step;
+  if (input_.taken) input_.taken->finish(result.step);
   cursor_ = std::move(cursors_.front());
   cursors_.pop_front();
   grace_.step_ended(result.seconds);
@@ -142,7 +145,7 @@ StepOutcome TrainingSteps::finish_step() {
   leaves_world_ = !asked && !finished_early_ && (leaves_world_ || wants_next_world(votes));
   stopping_ = stopping_ || leaves_world_;
   const bool skipped = training.skipped.valid() && result.fetches[hears ? 2 : 1].data<float>()[0] != 0;
-  return {result.step, result.fetches[0].data<float>()[0], result.seconds, skipped};
+  return {result.step, result.fetches[0].data<float>()[0], result.seconds, skipped, job_step_};
 }
 
 std::vector<StepOutcome> TrainingSteps::settle() {
@@ -184,6 +187,11 @@ StepResult TrainingSteps::step_result() {
   built_.strategy->end_step(result.step);
   lost_peers_ = false;
   return result;
+}
+
+std::uint64_t TrainingSteps::job_step_of(std::uint64_t step) const {
+  if (!input_.taken) return step;
+  return input_.taken->batch_of(step) / static_cast<std::uint64_t>(input_.queue.workers);
 }
 
 }  // namespace braid::worker

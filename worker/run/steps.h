@@ -15,6 +15,7 @@
 #include "worker/process/stop_grace.h"
 #include "worker/run/built_step.h"
 #include "worker/run/context.h"
+#include "worker/run/input.h"
 #include "worker/run/waits.h"
 #include "worker/watch/stage_metrics.h"
 
@@ -25,16 +26,18 @@ struct StepOutcome {
   float loss = 0;
   double seconds = 0;
   bool skipped = false;  // gradients overflowed, so nothing was updated
+  std::uint64_t job_step =
+      0;  // how far the job is: the step, but where workers make different numbers of them
 };
 
 class TrainingSteps {
  public:
-  /// `built`, `batcher`, `waits` and `grace` outlive it; the instance becomes its own.
-  TrainingSteps(const RunContext& run, BuiltStep& built, Batcher& batcher, const RunWaits& waits,
+  /// `built`, `input`, `waits` and `grace` outlive it; the instance becomes its own.
+  TrainingSteps(const RunContext& run, BuiltStep& built, const RunInput& input, const RunWaits& waits,
                 StopGrace& grace);
 
-  /// Steps [first, total) are to run. Starts the stage.
-  void begin(std::uint64_t first, std::uint64_t total);
+  /// Steps from `first` on are to run, while the job is at its step `job_step`. Starts the stage.
+  void begin(std::uint64_t first, std::uint64_t job_step);
   /// Starts steps before `border` as long as the plan has room for them, and waits for the oldest one.
   /// Nothing when none is in flight. Throws what the step threw.
   std::optional<StepOutcome> advance(std::uint64_t border);
@@ -67,12 +70,15 @@ class TrainingSteps {
  private:
   /// False: its batch does not fit, and nothing was started.
   bool start_step();
-  /// A batch is there, or a step in flight would not be kept waiting for a file that has not come.
+  /// A batch is there, or no step in flight would be kept waiting for a file that has not come, or for what
+  /// others make of theirs.
   bool may_take() const;
   /// REQUIRES: no step in flight.
   void make_room();
   StepOutcome finish_step();
   void begin_with_peers(StepRequest request);
+  /// By which the schedule goes.
+  std::uint64_t job_step_of(std::uint64_t step) const;
   StepResult step_result();
   std::optional<Batch> next_batch();
   Batch take_batch();
@@ -83,14 +89,14 @@ class TrainingSteps {
   const RunWaits& waits_;
   StopGrace& grace_;
   BuiltStep& built_;
-  Batcher& batcher_;
+  const RunInput& input_;
   const std::uint64_t seed_;  // of the steps' random ops
-  std::uint64_t total_ = 0;
 
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<StageMetrics> stage_metrics_;
   std::unique_ptr<Instance> instance_;  // goes before the stage: steps in flight hold batches
   std::uint64_t next_ = 0, done_ = 0;
+  std::uint64_t job_step_ = 0;
   std::deque<std::string> cursors_;  // of the steps in flight
   std::string cursor_;
   bool ended_ = false;

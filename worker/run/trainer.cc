@@ -15,6 +15,7 @@
 #include "proto/job.pb.h"
 #include "worker/elastic/elastic_world.h"
 #include "worker/process/stop_grace.h"
+#include "worker/run/batch_queue.h"
 #include "worker/run/hooks.h"
 #include "worker/run/run_directory.h"
 #include "worker/run/user_hooks.h"
@@ -134,7 +135,7 @@ class Run {
   // -------------------------------------------------------------------------------------------------- steps
 
   bool is_complete() const {
-    return parts_.steps->done() >= parts_.input.total_steps ||
+    return parts_.steps->done() >= parts_.last_step() ||
            (parts_.steps->input_ended() && parts_.steps->idle());
   }
 
@@ -144,7 +145,8 @@ class Run {
     } else {
       directory_.begin(run_.job);
       if (replaced_) replaced_->begin();
-      report_->begin(parts_.first(), parts_.input.total_steps, parts_.input.share, train_rows());
+      report_->begin(parts_.first(), parts_.job_step(), parts_.input.total_steps, parts_.input.share,
+                     train_rows());
       parts_.checkpoints->start_clock();
     }
     parts_.begin();
@@ -167,7 +169,7 @@ class Run {
 
   std::uint64_t next_border() const {
     const std::uint64_t done = parts_.steps->done();
-    std::uint64_t border = parts_.input.total_steps;
+    std::uint64_t border = parts_.last_step();
     for (const std::uint64_t every : {parts_.checkpoints->interval(), parts_.evaluation->interval()})
       if (every > 0) border = std::min(border, (done / every + 1) * every);
     return parts_.checkpoints->is_due_by_clock(done, parts_.steps->next())
@@ -233,9 +235,15 @@ class Run {
     if (parts_.input.data.followed.feed)
       attributes[kInputFiles] = text_of(parts_.input.data.followed.feed->taken());
     if (parts_.steps->finished_early()) attributes[kEndedEarly] = stopped_early_;
-    parts_.checkpoints->save(done, parts_.input.batcher->cursor(Batcher::ticket_of(parts_.steps->cursor())),
-                             metrics, attributes, waits_.start());
+    if (parts_.steps->input_ended()) attributes[kEndedEarly] = "the input has ended";
+    parts_.checkpoints->save(done, cursor(done), metrics, attributes, waits_.start());
     user_hooks_->checkpoint(done, parts_.checkpoints->directory_of(done), metrics);
+  }
+
+  /// Before servers save their tables, so that what workers finish meanwhile is made again, and not left out.
+  std::string cursor(std::uint64_t done) const {
+    if (!parts_.input.taken) return parts_.input.batcher->cursor(Batcher::ticket_of(parts_.steps->cursor()));
+    return run_.peers.leader() ? batch_queue_cursor(parts_.input, done, waits_.start()) : "";
   }
 
   TrainResult end() {
@@ -245,7 +253,8 @@ class Run {
     // Whether the last checkpoint is among the best is to be known when it is written.
     if (!terminated && (run_.job.checkpoint().keep_best() > 0 || parts_.evaluation->keeps_best()))
       measure(done);
-    if (parts_.checkpoints->enabled() && done > parts_.first()) save();
+    if (parts_.checkpoints->enabled() && (done > parts_.first() || parts_.has_unsaved())) save();
+    if (parts_.input.taken) leave_queue();
     finish_steps();
     if (!terminated) {
       measure(done);
@@ -268,6 +277,13 @@ class Run {
     directory_.end(all.to_json());
     user_hooks_->end(all);
     return all;
+  }
+
+  void leave_queue() {
+    TakenBatches& taken = *parts_.input.taken;
+    taken.leave(run_.peers.leader() && parts_.steps->finished_early(), waits_.start());
+    log_info("input: this worker took {} of the job's {} batches", taken.finished(),
+             parts_.input.queue.total);
   }
 
   /// All updates are made: in an elastic job a worker that is lost by now is none that is needed.
@@ -303,7 +319,9 @@ class Run {
     result.best = best();
     result.stopped_early = stopped_early_;
     if (parts_.built->training.loss_scale) result.skipped_steps = report_->skipped_steps();
-    result.examples = static_cast<std::int64_t>(result.steps) * run_.job.input().global_batch_size();
+    result.examples =
+        static_cast<std::int64_t>(result.steps) *
+        (parts_.input.taken ? parts_.input.queue.batch_rows : run_.job.input().global_batch_size());
     result.seconds = report_->seconds();
     result.input_wait_seconds = parts_.steps->input_wait_seconds();
     result.exit = terminated ? kExitTerminated : kExitSuccess;

@@ -5,7 +5,9 @@
 
 #include "proto/job.pb.h"
 #include "worker/input/followed_input.h"
+#include "worker/input/taken_batches.h"
 #include "worker/job/elastic.h"
+#include "worker/job/job.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {
@@ -44,6 +46,7 @@ WaitContext RunWaits::step() const {
 }
 
 WaitContext RunWaits::input() const {
+  if (takes_batches(run_.job)) return WaitContext::with_timeout(kTakeTime, grace_.token());
   if (!run_.job.input().has_follow()) return step();
   const auto time = std::max(step_time(), follow_time(run_.job));
   return alone() ? WaitContext::with_timeout(time) : WaitContext::with_timeout(time, grace_.token());

@@ -24,7 +24,7 @@ class RunWaits {
   /// Of a step. Alone there is no peer to wait for, only work; with peers, the ops that wait for them have
   /// the deadline of the job, and name who is missing, so this one lies a little behind.
   WaitContext step() const;
-  /// For a batch, which may wait for a file that has not come yet.
+  /// For a batch, which may wait for a file that has not come yet, or for the batches of others.
   WaitContext input() const;
   std::chrono::nanoseconds step_time() const;
   /// How long peers may keep a step waiting.

@@ -9,6 +9,7 @@
 #include "engine/exec/runtime.h"
 #include "proto/job.pb.h"
 #include "worker/elastic/elastic_world.h"
+#include "worker/run/batch_queue.h"
 #include "worker/run/hooks.h"
 #include "worker/run/trainer.h"
 
@@ -43,7 +44,7 @@ void WorldParts::build(const comm::World* world) {
   evaluation.emplace(run_, input, *built->strategy, waits_);
   if (!evaluations_.empty()) evaluation->restore(evaluations_);
   if (!std::exchange(drawn_, true)) report_->draw(built->instance->program());
-  steps.emplace(run_, *built, *input.batcher, waits_, grace_);
+  steps.emplace(run_, *built, input, waits_, grace_);
   const WaitContext wait = world ? waits_.start() : waits_.first();
   built->strategy->agree_on_plan(built->agreed_hash, wait);
   const std::optional<RunCheckpoints> earlier = std::move(checkpoints);
@@ -51,7 +52,8 @@ void WorldParts::build(const comm::World* world) {
   if (earlier) checkpoints->continue_from(*earlier);
   const std::uint64_t first = world ? take_over(*world, wait) : start(wait);
   if (!begun_) first_ = first;
-  steps->begin(first, input.total_steps);
+  if (!input.taken) job_step_ = first;
+  steps->begin(first, job_step_);
   report_->watch(*steps);
 }
 
@@ -73,13 +75,22 @@ std::uint64_t WorldParts::start(const WaitContext& wait) {
   const std::uint64_t first = built->strategy->start(restored ? &*restored : nullptr, run_.resumes(),
                                                      restored ? restored->meta.step : first_step(), wait);
   checkpoints->begin(first, restored.has_value());
+  if (input.taken) take_batches(first, restored, wait);
   return first;
+}
+
+void WorldParts::take_batches(std::uint64_t first, const std::optional<CheckpointInfo>& restored,
+                              const WaitContext& wait) {
+  job_step_ = run_.peers.leader() ? open_batch_queue(run_, input, restored, wait) : 0;
+  has_unsaved_ = !restored && job_step_ > 0;
+  input.taken->begin(first);
 }
 
 /// `goes_back`: of a run that is under way.
 std::optional<CheckpointInfo> WorldParts::restore(bool goes_back) {
+  const Batcher* const order = input.taken ? nullptr : input.batcher.get();
   std::optional<CheckpointInfo> restored =
-      goes_back ? checkpoints->go_back(*input.batcher) : checkpoints->restore(*input.batcher);
+      goes_back ? checkpoints->go_back(order) : checkpoints->restore(order);
   if (restored && restored->meta.attributes.contains(kEvaluations))
     evaluation->restore(restored->meta.attributes.at(kEvaluations));
   return restored;
@@ -111,7 +122,7 @@ std::uint64_t WorldParts::take_over(const comm::World& world, const WaitContext&
 void WorldParts::learn_loss(const comm::World& world, bool is_behind, const WaitContext& wait) {
   float loss = report_->loss();
   run_.peers.communicator->broadcast(&loss, 1, DType::Float32, world.source, StreamRef::host(), wait);
-  if (is_behind) tell_({world.step - 1, loss, 0, false});
+  if (is_behind) tell_({world.step - 1, loss, 0, false, world.step - 1});
 }
 
 void WorldParts::give_up() {

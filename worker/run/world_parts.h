@@ -36,8 +36,13 @@ class WorldParts {
   /// No step follows in this world: ends those in flight, and sees what the variables are worth.
   void hold_state();
 
-  std::uint64_t first() const { return first_; }  // step of this process
-  bool begun() const { return begun_; }           // a step was to be made
+  std::uint64_t first() const { return first_; }        // step of this process
+  std::uint64_t job_step() const { return job_step_; }  // of the job, that it begins at
+  /// Behind the last one of this worker; of a queue of batches nobody knows before how many it takes.
+  std::uint64_t last_step() const { return input.taken ? UINT64_MAX : input.total_steps; }
+  /// Others have made steps that no checkpoint has.
+  bool has_unsaved() const { return has_unsaved_; }
+  bool begun() const { return begun_; }  // a step was to be made
   void begin() { begun_ = true; }
   const comm::Holding& holding() const { return holding_; }  // behind hold_state()
 
@@ -51,6 +56,8 @@ class WorldParts {
   void build(const comm::World* world);
   void tear_down();
   std::uint64_t start(const WaitContext& wait);
+  void take_batches(std::uint64_t first, const std::optional<CheckpointInfo>& restored,
+                    const WaitContext& wait);
   std::uint64_t take_over(const comm::World& world, const WaitContext& wait);
   void learn_loss(const comm::World& world, bool is_behind, const WaitContext& wait);
   std::optional<CheckpointInfo> restore(bool goes_back);
@@ -65,8 +72,8 @@ class WorldParts {
   const StartedRun* started_ = nullptr;
   RunReport* report_ = nullptr;
   std::string evaluations_;  // how they went in the worlds before
-  std::uint64_t first_ = 0;
-  bool drawn_ = false, begun_ = false;
+  std::uint64_t first_ = 0, job_step_ = 0;
+  bool drawn_ = false, begun_ = false, has_unsaved_ = false;
   comm::Holding holding_;
 };
 

@@ -27,8 +27,9 @@ class Communicator;
 class Rendezvous;
 }  // namespace braid::comm
 namespace braid::ps {
+class BatchQueue;
 class PsClient;
-}
+}  // namespace braid::ps
 
 namespace braid::worker {
 
@@ -39,6 +40,7 @@ struct Peers {
   int world = 1;
   std::shared_ptr<comm::Communicator> communicator;   // of strategies that has_communicator() names
   std::shared_ptr<ps::PsClient> servers;              // PS, PS_ALLREDUCE
+  std::shared_ptr<ps::BatchQueue> queue = {};         // of jobs that takes_batches() names
   std::shared_ptr<comm::Rendezvous> rendezvous = {};  // where several workers of RING and NCCL meet
   std::string card = {};  // a GPU that a step is only planned for ("H100"); empty: the runtime's device
   bool leader() const { return rank == 0; }

@@ -180,13 +180,19 @@ struct StreamedRows::Impl {
   /// lock.
   bool begin_ahead(StreamWindow& which, std::promise<WindowRef>& promise) {
     ahead = std::max(ahead, next);
-    for (; ahead < next + kMostAhead; ++ahead) {
+    for (; options.next_asked || ahead < next + kMostAhead; ++ahead) {
       scratch.clear();
+      if (options.next_asked) {
+        const std::optional<std::uint64_t> asked = options.next_asked(ahead);
+        if (!asked) return false;
+        ahead = *asked;
+      }
       if (!plan.knows(ahead)) return false;
       plan.add_runs(ahead, part, scratch, {});
       for (const WindowRun& run : scratch) {
         if (windows.contains(run.window)) continue;
-        if (held > 0 && held + plan.rows_of(run.window) * (row_bytes + 4) > options.memory_bytes)
+        if (held > 0 && held + plan.rows_of(run.window) * (row_bytes + 4) >
+                            std::min(options.memory_bytes, options.ahead_bytes))
           return false;
         which = run.window;
         promise = begin(which);

@@ -8,7 +8,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -25,9 +28,15 @@ struct StreamedRowsOptions {
   int shards = 16;
   /// Of rows that are held or being read. Windows that a batch needs now are read in any case.
   std::int64_t memory_bytes = std::int64_t{256} << 20;
+  /// The same, where the machine has less to spare: with it nothing is read ahead beyond that. Changes no
+  /// batch, as `memory_bytes` does.
+  std::int64_t ahead_bytes = std::numeric_limits<std::int64_t>::max();
   int threads = 2;  // that read ahead; 0: none does
   /// Of one wait for a window that another thread reads.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
+  /// The first batch, at a number or behind it, that is known to be asked for: windows of others are not read
+  /// ahead. Called under a lock, so it must not block. Empty: each batch is.
+  std::function<std::optional<std::uint64_t>(std::uint64_t)> next_asked = {};
 };
 
 struct StreamedRowsStatistics {

@@ -106,6 +106,28 @@ TEST(JobTest, AutoOfAPipelineGoesByModelledCosts) {
               HasSubstr("PIPELINE does not go with streams.measure: workers have different steps"));
 }
 
+TEST(JobTest, DynamicShardIsRefusedWhereWorkersStepTogether) {
+  const auto refusal = [](std::vector<std::string> fields) {
+    proto::Job job = minimal();
+    set_job_field(job, "input.shard=DYNAMIC");
+    for (const std::string& field : fields) set_job_field(job, field);
+    fill_job_defaults(job);
+    return message_of([&] { check_job(job); });
+  };
+  EXPECT_EQ(refusal({"strategy.kind=LOCAL"}), "nothing was thrown");
+  EXPECT_EQ(refusal({"strategy.kind=PS", "strategy.consistency=ASP"}), "nothing was thrown");
+  for (const char* kind : {"ALLREDUCE", "HYBRID", "PIPELINE", "PS_ALLREDUCE"})
+    EXPECT_THAT(
+        refusal({"strategy.consistency=ASP", std::string("strategy.kind=") + kind}),
+        HasSubstr(std::string("under strategy.kind ") + kind + " all workers make each step together"));
+  for (const char* consistency : {"BSP", "SSP", "TIMED"})
+    EXPECT_THAT(refusal({"strategy.kind=PS", std::string("strategy.consistency=") + consistency}),
+                HasSubstr(std::string("under strategy.consistency ") + consistency + " workers wait"));
+  EXPECT_THAT(refusal({"strategy.kind=LOCAL", "input.carry_remainder=true"}), HasSubstr("carry_remainder"));
+  EXPECT_THAT(refusal({"strategy.kind=LOCAL", "input.take_batches=-1"}),
+              HasSubstr("input.take_batches must be"));
+}
+
 TEST(JobTest, SetRefusesWhatItCannotPlace) {
   proto::Job job = minimal();
   EXPECT_THAT(message_of([&] { set_job_field(job, "optimizer.learningrate=1"); }),

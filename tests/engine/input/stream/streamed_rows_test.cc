@@ -131,6 +131,39 @@ TEST(StreamedRowsTest, HoldsNoMoreThanItsBudget) {
   EXPECT_LE(seen.windows_read, 1000 * 50 / 100 + 40) << "each is read about once";
 }
 
+TEST(StreamedRowsTest, WithLittleMemoryItReadsLessAheadAndMakesTheSameBatches) {
+  const auto source = std::make_shared<CountingBlocks>(200, 100);
+  const BatchOptions batches{.global_batch = 50, .seed = 4};
+  StreamedRowsOptions options{.window_rows = 400, .shards = 4, .memory_bytes = 240000, .threads = 2};
+  auto plenty = std::make_shared<StreamedRows>(source, options, batches);
+  options.ahead_bytes = 6000;
+  auto little = std::make_shared<StreamedRows>(source, options, batches);
+  Batcher first(plenty, {"id"}, batches), second(little, {"id"}, batches);
+  for (std::uint64_t t = 0; t < 200; ++t) EXPECT_EQ(ids_of(first.make(t)), ids_of(second.make(t)));
+  EXPECT_LE(little->statistics().most_bytes, 6000 + 9 * 100 * 12) << "what batches need is read in any case";
+  EXPECT_EQ(plenty->order_id(), little->order_id());
+}
+
+TEST(StreamedRowsTest, ReadsAheadWhatWillBeAskedForAlone) {
+  const auto source = std::make_shared<CountingBlocks>(200, 100);
+  const BatchOptions batches{.global_batch = 50, .seed = 4};
+  StreamedRowsOptions options{.window_rows = 100, .shards = 1, .threads = 2};
+  // Batches 0 to 19, then 200 to 219.
+  options.next_asked = [](std::uint64_t batch) -> std::optional<std::uint64_t> {
+    if (batch < 20) return batch;
+    return batch < 220 ? std::optional(std::max<std::uint64_t>(batch, 200)) : std::nullopt;
+  };
+  auto rows = std::make_shared<StreamedRows>(source, options, batches);
+  Batcher batcher(rows, {"id"}, batches);
+  for (std::uint64_t t = 0; t < 20; ++t) batcher.make(t);
+  for (int look = 0; look < 500 && rows->statistics().windows_read < 20; ++look)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  const std::int64_t waited = rows->statistics().windows_waited;
+  for (std::uint64_t t = 200; t < 220; ++t) batcher.make(t);
+  EXPECT_EQ(rows->statistics().windows_read, 20) << "of 100 rows, two batches";
+  EXPECT_EQ(rows->statistics().windows_waited, waited) << "the later ones were there";
+}
+
 TEST(StreamedRowsTest, SlowReadsAreAheadOfTheSteps) {
   const auto source = std::make_shared<CountingBlocks>(40, 100);
   source->delay = std::chrono::milliseconds(4);
