@@ -6,6 +6,7 @@ from typing import Callable
 import numpy as np
 import torch
 import torch_models
+import torch_more_models
 from jobs import Exported, batches, random_data, write_csv, write_job
 
 
@@ -101,7 +102,9 @@ class TorchProgram:
         for batch in batches(data):
             values = [torch.from_numpy(value) for name, value in batch.items() if name != "label"]
             optimizer.zero_grad()
-            loss = loss_of(model(*values), torch.from_numpy(batch["label"]))
+            loss = model(*values)
+            if loss_of:
+                loss = loss_of(loss, torch.from_numpy(batch["label"]))
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
@@ -109,4 +112,4 @@ class TorchProgram:
         return Exported(job, "", np.array(losses), kept)
 
 
-PROGRAMS = [TorchProgram(name, *what) for name, what in torch_models.MODELS.items()]
+PROGRAMS = [TorchProgram(name, *what) for name, what in {**torch_models.MODELS, **torch_more_models.MODELS}.items()]
