@@ -45,7 +45,7 @@ class DcnMix(nn.Module):
         self.table = nn.Embedding(40, 4)
         self.u, self.v, self.c = (nn.Parameter(torch.randn(*s) * 0.2) for s in ((2, 3, 22, 5), (2, 3, 22, 5), (2, 3, 5, 5)))
         self.gates, self.bias = nn.Linear(22, 3, bias=False), nn.Parameter(torch.zeros(2, 22))
-        self.out = nn.utils.parametrizations.weight_norm(nn.Linear(22 + 7, 1)) if False else nn.Linear(22 + 7, 1)
+        self.out = nn.Linear(22 + 7, 1)
 
     def forward(self, dense, ids):
         x = first = torch.cat([dense, self.table(ids).flatten(1)], 1)
@@ -72,13 +72,15 @@ class Unet(nn.Module):
         self.a, self.b = nn.Conv2d(1, 4, 3, padding=1, padding_mode="reflect"), nn.Conv2d(4, 8, 3, stride=2, padding=1)
         self.norm = nn.InstanceNorm2d(8, affine=True)
         self.wide = nn.Conv2d(8, 8, 3, padding=2, dilation=2, groups=2)
-        self.out = nn.Conv2d(4 + 8 + 2, 1, 1)
+        self.back = nn.ConvTranspose2d(8, 3, 3, stride=2, padding=1, output_padding=1)
+        self.out = nn.Conv2d(4 + 8 + 2 + 3 + 8, 1, 1)
 
     def forward(self, image):
         a = F.mish(self.a(image.unsqueeze(1)))
         b = F.hardswish(self.wide(self.norm(self.b(a))))
         up = F.interpolate(b, scale_factor=2, mode="bilinear", align_corners=False)
-        return self.out(torch.cat([a, up, F.pixel_shuffle(b, 2)], 1)).squeeze(1)
+        near = F.interpolate(b, size=(8, 8), mode="nearest")
+        return self.out(torch.cat([a, up, F.pixel_shuffle(b, 2), self.back(b), near], 1)).squeeze(1)
 
 
 def dice(output, label):
@@ -140,10 +142,10 @@ class Contrast(nn.Module):
         u, v = F.normalize(u, dim=-1), F.normalize(self.item(item), dim=-1)
         scores = self.scale.exp() * u @ v.mT
         same = item[:, None] == item[None]
-        scores = scores.masked_fill(same & ~torch.eye(len(item), dtype=torch.bool), -1e4)
+        scores = scores.masked_fill(same & ~torch.eye(item.shape[0], dtype=torch.bool), -1e4)
         hard = scores.masked_fill(same, -1e4).topk(3, dim=1).values
-        own = scores.diagonal()
-        return F.cross_entropy(scores, torch.arange(len(item))) + F.relu(0.2 + hard - own[:, None]).mean()
+        own = self.scale.exp() * (u * v).sum(-1)
+        return F.cross_entropy(scores, torch.arange(item.shape[0])) + F.relu(0.2 + hard - own[:, None]).mean()
 
 
 class ConvText(nn.Module):
@@ -178,15 +180,16 @@ class Sequence(nn.Module):
         return self.out(self.rnn(x)[1][-1]).squeeze(1)
 
 
-class ThreeDimensional(nn.Module):
+class Transposed(nn.Module):
     def __init__(self):
         super().__init__()
-        self.a, self.up, self.out = nn.Conv2d(1, 4, 3), nn.ConvTranspose2d(4, 3, 2, stride=2), nn.Linear(12, 2)
+        self.a, self.up, self.out = nn.Conv2d(1, 4, 3), nn.ConvTranspose2d(4, 3, 2, stride=2), nn.Linear(39, 2)
 
     def forward(self, image):
         x = self.up(F.max_pool2d(torch.relu(self.a(image.unsqueeze(1))), 2))
-        x = torch.cat([F.avg_pool2d(x, 3).flatten(1)], 1)
-        return self.out(x)
+        x = torch.cat([F.avg_pool2d(x, 3).flatten(1), F.max_pool2d(x, 5, ceil_mode=True).flatten(1),
+                       F.avg_pool2d(x, 3, stride=3, padding=1, count_include_pad=False).flatten(1)], 1)
+        return self.out(F.pad(x, (1, 2), mode="circular"))
 
 
 NUMBERS = {"dense": ((6,), "float")}
@@ -200,5 +203,5 @@ MODELS = {
     "torch_contrast": (Contrast, {"user": ((3,), 50), "item": ((), 60)}, None),
     "torch_conv_text": (ConvText, {**TOKENS, "label": ((), 3)}, F.cross_entropy),
     "torch_sequence": (Sequence, {**TOKENS, "label": ((), "label")}, "binary_cross_entropy_with_logits"),
-    "torch_transposed": (ThreeDimensional, {"image": ((8, 8), "float"), "label": ((), 2)}, "cross_entropy"),
+    "torch_transposed": (Transposed, {"image": ((8, 8), "float"), "label": ((), 2)}, "cross_entropy"),
 }

@@ -95,6 +95,7 @@ class TorchProgram:
         data = random_data(self.columns, np.random.default_rng(len(self.name)))
         model = self.model()
         source = bd.io.torch(torch_models.exported(model, self.columns), loss=self.loss)
+        source.columns = data
         graph = fields(source.job_fields(str(folder), "label")["graph"], "  ")
         job = write_job(folder, write_csv(folder, data, self.columns), kind, graph)
         loss_of, losses = FUNCTIONS.get(self.loss, self.loss), []
@@ -108,7 +109,8 @@ class TorchProgram:
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
-        kept = {name: value.numpy() for name, value in model.state_dict().items() if value.is_floating_point()}
+        changes = {*dict(model.named_parameters()), *source.program.graph_signature.buffers_to_mutate.values()}
+        kept = {name: value.numpy() for name, value in model.state_dict().items() if value.is_floating_point() and name in changes}
         return Exported(job, "", np.array(losses), kept)
 
 
