@@ -124,7 +124,7 @@ def keras_locally():
 
 IDS = {"dense": ((6,), "float"), "ids": ((4,), 40)}
 PROGRAMS = [
-    KerasProgram("keras_unet", {"image": ((8, 8, 1), "float"), "label": ((64,), "float")}, keras_unet, pixels),
+    KerasProgram("keras_unet", {"image": ((8, 8, 1), "float"), "label": ((64,), "float")}, keras_unet, pixels, parallel=False),
     KerasProgram("keras_ple", {**IDS, "label": ((2,), "label")}, keras_ple, entire_space),
     KerasProgram("keras_sequence", {"history": ((5,), 60), "item": ((), 60), "label": ((), "label")}, keras_sequence, binary),
     KerasProgram("keras_text", {"words": ((7,), 60), "label": ((), 3)}, keras_text, classes, no_keep="gradients of a loop"),

@@ -106,7 +106,7 @@ def gradient_penalty(inputs):
                     lambda v: tf.math.rsqrt(v * v + 0.5), lambda v: tf.math.reciprocal(v * v + 1.0), tf.nn.selu):
             slope += 0.1 * tf.gradients(act(dense(between, "more", 6)), between)[0]
     length = tf.sqrt(tf.reduce_sum(tf.square(slope), 1) + 1e-12)
-    return tf.reduce_mean(fake - real) + 10.0 * tf.reduce_mean(tf.square(length - 1.0)), real
+    return tf.reduce_mean(tf.nn.softplus(fake - real)) + 10.0 * tf.reduce_mean(tf.square(length - 1.0)), real
 
 
 def spectral_norm(inputs):
@@ -133,10 +133,13 @@ def weight_decay_schedule(inputs):
     mine = tf.cast(inputs["label"], tf.int32)
     away = h - tf.gather(centers, mine)
     mean = tf.math.unsorted_segment_mean(tf.stop_gradient(away), mine, 2)
-    tf1.add_to_collection(tf1.GraphKeys.UPDATE_OPS, centers.assign_add(0.3 * mean).op)
-    tf1.add_to_collection(tf1.GraphKeys.UPDATE_OPS, tf1.assign_add(step, 1).op)
     weight = 0.01 * tf.pow(0.9, tf.cast(step, tf.float32))
-    return sigmoid_loss(logit, inputs["label"]) + weight * tf.reduce_mean(tf.reduce_sum(away**2, 1)), logit
+    loss = sigmoid_loss(logit, inputs["label"]) + weight * tf.reduce_mean(tf.reduce_sum(away**2, 1))
+    with tf1.control_dependencies([loss, mean]):  # TensorFlow may else change what the loss is still to read
+        updates = [centers.assign_add(0.3 * mean).op, tf1.assign_add(step, 1).op]
+    for update in updates:
+        tf1.add_to_collection(tf1.GraphKeys.UPDATE_OPS, update)
+    return loss, logit
 
 
 def doubles(inputs):

@@ -78,7 +78,7 @@ class TorchProgram:
 
     @property
     def parallel(self):
-        return not any(isinstance(each, torch.nn.modules.batchnorm._BatchNorm) for each in self.model().modules())
+        return self.loss is not None and not any(isinstance(each, torch.nn.modules.batchnorm._BatchNorm) for each in self.model().modules())
 
     @property
     def tables(self):
