@@ -118,7 +118,7 @@ def factorization_machine(inputs):
 
 def ranknet(inputs):
     """Pairs of the batch of which one is clicked."""
-    score = tf.squeeze(dense(dense(inputs["dense"], "h0", 16, tf.nn.tanh), "out", 1), [1])
+    score = tf.squeeze(tf.matmul(dense(inputs["dense"], "h0", 16, tf.nn.tanh), variable("out", [16, 1], 0.3)), [1])
     differences = score[:, None] - score[None, :]
     wins = inputs["label"][:, None] - inputs["label"][None, :]
     weights = tf.cast(wins > 0, tf.float32)

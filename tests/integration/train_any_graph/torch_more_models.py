@@ -93,7 +93,7 @@ class Ranker(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(nn.Linear(4, 16), nn.GLU(), nn.Linear(8, 8), nn.PReLU(), nn.Linear(8, 1))
+        self.body = nn.Sequential(nn.Linear(4, 16), nn.GLU(), nn.Linear(8, 8), nn.PReLU(), nn.Linear(8, 1, bias=False))
 
     def forward(self, items):
         return self.body(items).squeeze(-1)

@@ -85,6 +85,8 @@ class TorchProgram:
         return any(getattr(each, "sparse", False) for each in self.model().modules())
 
     def refuses(self, optimizer):
+        if self.name == "torch_contrast" and optimizer == "FTRL":
+            return "makes rows of zeros, and where these are normalised gradients are divided by 1e-12"
         return "PyTorch's takes no gradients of rows" if self.tables and optimizer in ("ADAM", "MOMENTUM") else ""
 
     def export(self, folder, kind):
