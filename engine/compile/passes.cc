@@ -26,6 +26,8 @@ constexpr auto kPasses = std::to_array<Pass>({
      "names of feeds, fetches and targets become values and nodes"},
     {"prune", "graph", kAll, [](Plan& plan) { prune(plan, false); }, "removes what no fetch or target needs"},
     {"infer_shapes", "graph", kAll, infer_shapes, "shapes for these feeds; what is known becomes a constant"},
+    {"keep_write_order", "graph", kAll, keep_write_order,
+     "who needs a value that is known waits for the writes behind it all the same"},
     {"simplify", "graph", kAll, simplify, "bypasses nodes that are identities for these shapes"},
     {"cse", "graph", kAll, eliminate_common_subexpressions, "one node for nodes that compute the same"},
     {"prune_shapes", "graph", kAll, [](Plan& plan) { prune(plan, true); },

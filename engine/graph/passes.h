@@ -20,6 +20,9 @@ void prune(Plan& plan, bool shapes_known);
 /// feed.
 void infer_shapes(Plan& plan);
 
+/// Control edges where an input is known, or only its shape is used: to the writes that were behind it.
+void keep_write_order(Plan& plan);
+
 /// Bypasses nodes that are identities for these shapes.
 void simplify(Plan& plan);
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
 #include "engine/graph/shape_values.h"
+#include "engine/graph/write_order.h"
 #include "engine/ir/constant_folder.h"
 #include "engine/ir/infer.h"
 #include "engine/ir/op.h"
@@ -48,6 +50,7 @@ class Specializer {
       roots.push_back(id != kNoNode ? id : graph_.parse_value(target).node);
     }
     infer_graph(graph_, infos_);
+    order_.emplace(graph_);
     // A node is made static before those behind it are looked at, so each is looked at once.
     for (const NodeId id : needed(roots)) {
       if (is_fed(graph_.node(id))) continue;
@@ -115,6 +118,7 @@ class Specializer {
       constant.op = &OpRegistry::global().require("Const");
       const Tensor value = value_of(input, id);
       constant.attrs = {{"value", value}, {"dtype", value.dtype()}};
+      if (!fed_.contains(input)) constant.control_inputs = order_->writes_until(input.node);
       const NodeId added = graph_.add(std::move(constant));
       graph_.mutable_node(id).inputs[i] = {added, 0};
     }
@@ -147,6 +151,7 @@ class Specializer {
   }
 
   Graph graph_;
+  std::optional<WriteOrder> order_;
   std::map<ValueRef, Tensor> fed_;
   std::vector<FeedInfo> infos_;
   std::map<ValueRef, Tensor> computed_;

@@ -91,6 +91,8 @@ class Trainer:
         self._elsewhere = []  # trained variables whose values other processes have
         self._steps = self._runner = None
         self._at_work = threading.Lock()
+        if not callable(model):
+            model.columns = self._columns()
         self._model = self._trace(model) if callable(model) else model.job_fields(self._folder, label)
         self.source = None if callable(model) else model
         if self.source is not None:

@@ -16,6 +16,7 @@ from torch import nn
 sys.path.insert(0, os.path.dirname(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration", "train_any_graph"))
 import torch_models
+import torch_more_models
 
 BATCH, STEPS = 16, 6
 _LOSSES = {"cross_entropy": nn.functional.cross_entropy,
@@ -35,9 +36,12 @@ def arrays_of(columns, rows=BATCH * STEPS):
     return made
 
 
-@pytest.mark.parametrize("name", torch_models.MODELS)
+MODELS = {**torch_models.MODELS, **torch_more_models.MODELS}
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_trains_as_pytorch_does_and_writes_back(name):
-    make, columns, loss = torch_models.MODELS[name]
+    make, columns, loss = MODELS[name]
     torch.manual_seed(1)
     model, data = make(), arrays_of(columns)
     source = bd.io.torch(torch_models.exported(model, columns), loss=loss)
@@ -52,6 +56,8 @@ def test_trains_as_pytorch_does_and_writes_back(name):
     for key, value in model.state_dict().items():
         if value.is_floating_point():
             np.testing.assert_allclose(value.numpy(), trained[key].numpy(), atol=2e-6, err_msg=key)
+    if loss is None:  # no prediction beside the loss
+        return
     with torch.no_grad():
         inputs = [torch.from_numpy(data[key]) for key in columns if key != "label"]
         output = model.eval()(*inputs).numpy()
@@ -63,9 +69,10 @@ def train(model, data, loss_of):
     optimizer, losses = torch.optim.SGD(model.train().parameters(), 0.05), []
     for step in range(STEPS):
         batch = {name: torch.from_numpy(value[step * BATCH:(step + 1) * BATCH]) for name, value in data.items()}
-        label = batch.pop("label")
+        label = batch.pop("label", None)
         optimizer.zero_grad()
-        loss = loss_of(model(*batch.values()), label)
+        loss = model(*batch.values())
+        loss = loss_of(loss, label) if loss_of else loss
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
@@ -126,6 +133,17 @@ def test_a_loss_of_the_program_itself():
     plain = Dense()
     plain.load_state_dict(model.state_dict())
     np.testing.assert_allclose(losses, train(plain, data, nn.functional.binary_cross_entropy_with_logits), rtol=1e-5)
+
+
+def test_a_prediction_of_other_rows_than_the_batch_is_refused():
+    class Pairs(Dense):
+        def forward(self, dense):
+            return self.last(torch.tanh(self.first(dense))).expand(-1, 3).reshape(-1)
+
+    with pytest.raises(bd.InvalidArgument, match="its first dimension must be the rows"):
+        source = bd.io.torch(torch_models.exported(Pairs(), DENSE), loss=lambda output, label: output.mean() * label.mean())
+        t = bd.Trainer(source, bd.data.arrays(**arrays_of(DENSE)).batch(BATCH), bd.optim.SGD(0.01))
+        t.predict(arrays_of(DENSE))
 
 
 def test_the_exported_program_is_written_back_to():

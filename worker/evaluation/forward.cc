@@ -1,5 +1,7 @@
 #include "worker/evaluation/forward.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -30,6 +32,18 @@ std::shared_ptr<const Table> one_row_of_zeros(const Table& shapes) {
     one->columns.push_back({column.name, Tensor::zeros(column.data.dtype(), shape), column.scale});
   }
   return one;
+}
+
+/// Whoever writes them behind each other must not find more or fewer.
+void check_rows(const std::vector<std::string>& names, const std::vector<Tensor>& values, std::int64_t rows) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const Shape& shape = values[i].shape();
+    if (shape.rank() > 0 && shape[0] == rows) continue;
+    throw InvalidArgument(fmt::format(
+        "what '{}' predicts has shape {} for a batch of {} rows: its first dimension must be the rows; name "
+        "another value (model.graph.prediction), or reshape it",
+        names[i], shape.to_string(), rows));
+  }
 }
 
 }  // namespace
@@ -117,6 +131,7 @@ bool Forward::run(const std::shared_ptr<const Table>& table, const std::vector<s
     rows.count = batch.rows;
     rows.further = std::span(batch.tensors).subspan(static_cast<std::size_t>(fed));
     rows.fetched = result.fetches;
+    check_rows(fetches_, result.fetches, batch.rows);
     visit(rows);
   }
   return true;

@@ -109,9 +109,21 @@ void MetricSet::require_alike(bool weighted, bool grouped, bool first) {
   if (grouped != grouped_) throw InvalidArgument("metrics: only some of the rows have groups");
 }
 
+void MetricSet::require_sizes(const MetricBatch& batch, std::size_t truths) const {
+  const std::size_t predicted = batch.predicted.size();
+  if (prediction_ == Prediction::Classes ? predicted == 0 || predicted % truths != 0 : predicted != truths)
+    throw InvalidArgument(fmt::format(
+        "metrics: the model predicts {} numbers where the label has {}: name a prediction with as "
+        "many, or evaluation.enabled: false",
+        predicted, truths));
+  if (!batch.weights.empty() && truths % batch.weights.size() != 0)
+    throw InvalidArgument(fmt::format("metrics: {} weights for {} labels", batch.weights.size(), truths));
+}
+
 void MetricSet::add(const MetricBatch& batch) {
   const std::size_t rows = prediction_ == Prediction::Classes ? batch.classes.size() : batch.labels.size();
   if (rows == 0) return;
+  require_sizes(batch, rows);
   require_alike(!batch.weights.empty(), !batch.groups.empty(), rows_ == 0);
   for (const float weight : batch.weights)
     if (!(weight >= 0) || !std::isfinite(weight))
@@ -160,9 +172,10 @@ void MetricSet::add_classes(const MetricBatch& batch) {
 }
 
 void MetricSet::add_values(const MetricBatch& batch) {
+  const std::size_t width = batch.weights.empty() ? 1 : batch.labels.size() / batch.weights.size();
   for (std::size_t row = 0; row < batch.labels.size(); ++row) {
     const double error = static_cast<double>(batch.predicted[row]) - batch.labels[row];
-    const double weight = batch.weights.empty() ? 1.0 : batch.weights[row];
+    const double weight = batch.weights.empty() ? 1.0 : batch.weights[row / width];
     weight_ += weight;
     squared_ += weight * error * error;
     absolute_ += weight * std::abs(error);

@@ -91,6 +91,8 @@ class MetricSet {
   void add_probability(const MetricBatch& batch);
   void add_classes(const MetricBatch& batch);
   void add_values(const MetricBatch& batch);
+  /// Throws: InvalidArgument where predictions, labels and weights are not of the same rows.
+  void require_sizes(const MetricBatch& batch, std::size_t truths) const;
   void require_alike(bool weighted, bool grouped, bool first);
   double value_of(const Metric& metric, std::span<const std::size_t> order,
                   std::span<const std::size_t> group_order) const;

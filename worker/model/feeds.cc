@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -126,6 +127,7 @@ class FeedWriter {
                                       "of them instead, such as "
                                       "the ids behind a hash or a vocabulary",
                                       value, column.name, dtype_name(column.dtype)));
+      if (is_real(column.dtype) && is_whole(declared.dtype)) source = checked_whole(value, declared, column);
       source = add("Cast", column.name + "/as_" + std::string(dtype_name(declared.dtype)), {source},
                    {{"SrcT", column.dtype}, {"DstT", declared.dtype}});
     }
@@ -161,6 +163,31 @@ class FeedWriter {
     for (const std::string& input : inputs) node.add_input(input);
     for (const auto& [key, attr] : attrs) (*node.mutable_attr())[key] = to_proto(attr);
     return name;
+  }
+
+  static bool is_real(DType dtype) { return dtype == DType::Float32 || dtype == DType::Float64; }
+  static bool is_whole(DType dtype) {
+    return !is_real(dtype) && dtype != DType::Bool && dtype != DType::Float16 && dtype != DType::BFloat16;
+  }
+
+  /// A cast would cut fractions off without a word; a step whose batch has one ends instead.
+  std::string checked_whole(const std::string& value, const DeclaredValue& declared,
+                            const InputColumn& column) {
+    const AttrMap type = {{"T", column.dtype}};
+    const Tensor nan = column.dtype == DType::Float32
+                           ? Tensor::scalar(std::numeric_limits<float>::quiet_NaN())
+                           : Tensor::scalar(std::numeric_limits<double>::quiet_NaN());
+    const std::string& name = column.name;
+    const std::string floor = add("Floor", name + "/floor", {name}, type);
+    const std::string is_same = add("Equal", name + "/is_whole", {name, floor}, type);
+    const std::string none = add("Const", name + "/nan", {}, {{"dtype", column.dtype}, {"value", nan}});
+    const std::string whole = add("SelectV2", name + "/whole", {is_same, name, none}, type);
+    return add(
+        "CheckNumerics", name + "/checked", {whole},
+        {{"T", column.dtype},
+         {"message", fmt::format("column '{}' has numbers that are not whole, and feeds '{}', which takes "
+                                 "{}",
+                                 name, value, dtype_name(declared.dtype))}});
   }
 
   void refuse(const ValueName& at, std::string why) {

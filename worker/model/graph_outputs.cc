@@ -36,6 +36,17 @@ ValueRef mean_of(Graph& graph, ValueRef rows, const std::string& name) {
                   {{"T", graph.info(rows).dtype}, {"Tidx", DType::Int64}, {"keep_dims", false}});
 }
 
+/// Whether a row certainly has other than one number.
+bool is_wide(const Shape& shape) {
+  if (!shape.has_rank()) return false;
+  std::int64_t elements = 1;
+  for (int axis = 1; axis < shape.rank(); ++axis) {
+    if (shape[axis] == Shape::kUnknown) return false;
+    elements *= shape[axis];
+  }
+  return elements != 1;
+}
+
 /// What is behind nodes that give the same elements in another shape.
 ValueRef behind_shapes(const Graph& graph, ValueRef value) {
   for (;;) {
@@ -89,7 +100,8 @@ PredictedValue predicted_value(const Graph& graph, ValueRef prediction, const pr
   } else if (node.op->name == "Softmax") {
     predicted = {node.inputs[0], Prediction::Classes};
   } else if (label) {
-    const bool one_number = label->row.rank() == 0 && label->dtype == DType::Float32;
+    const bool one_number =
+        label->row.rank() == 0 && label->dtype == DType::Float32 && !is_wide(graph.info(prediction).shape);
     predicted.kind = label->dtype == DType::Int64 ? Prediction::Classes
                      : one_number                 ? Prediction::Probability
                                                   : Prediction::Value;

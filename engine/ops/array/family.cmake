@@ -24,6 +24,7 @@ braid_op_family(array
     reverse_sequence
     roll
     scatter_nd
+    set_operation
     shape
     slice
     space_to_batch

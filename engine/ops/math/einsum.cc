@@ -1,8 +1,8 @@
-// Einsum(a[, b]), attribute equation ("bij,bjk->bik", "...ij,jk->...ik"): of two operands where it is a
-// batched matrix product (every axis of an operand is in the other or in the output), of one a transpose or a
-// sum over axes. Labels are letters, "..." stands for axes that broadcast, no operand has a label twice.
-// Operands are brought into the order [batch, rows, columns] in scratch where they are not, then multiplied.
-// Gradient: each operand's is the Einsum of dy and the other one.
+// Einsum(a[, b]), attribute equation ("bij,bjk->bik", "...ij,jk->...ik"): of two operands a batched matrix
+// product, of one a transpose or a sum over axes. Labels are letters, "..." stands for axes that broadcast, a
+// label that an operand has twice takes the diagonal. Operands are brought into the order [batch, rows,
+// columns] in scratch where they are not, then multiplied. Gradient: each operand's is the Einsum of dy and
+// the other one, spread over the axes that were summed alone and onto diagonals.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/gemm.h"
+#include "engine/ops/common/grad_util.h"
 #include "engine/ops/common/halves.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
@@ -116,6 +117,61 @@ PreparedKernel prepare(const PrepareContext& c) {
                      [&]<class T>() { return prepare_sum<T>(c, EinsumSum(plan, shapes[0])); });
 }
 
+bool has(const std::string& text, char label) { return text.find(label) != std::string::npos; }
+
+/// Ones where the axes `first` and `second` of the operand agree, of size 1 in the others.
+ValueRef diagonal(GradContext& c, int input, const Shape& shape, int first, int second) {
+  const std::int64_t n = shape[first];
+  std::vector<std::int64_t> dims(static_cast<std::size_t>(shape.rank()), 1);
+  dims[static_cast<std::size_t>(first)] = dims[static_cast<std::size_t>(second)] = n;
+  std::vector<float> values(static_cast<std::size_t>(n * n));
+  for (std::int64_t i = 0; i < n; ++i) values[static_cast<std::size_t>(i * n + i)] = 1;
+  const ValueRef ones = c.constant(Tensor::from<float>(Shape(dims), values));
+  const DType dtype = c.input_info(input).dtype;
+  if (dtype == DType::Float32) return ones;
+  return c.op("Cast", {ones}, {{"SrcT", DType::Float32}, {"DstT", dtype}});
+}
+
+/// `g`, whose axes are those of `own` that `kept` has, once each, as a value with the axes of `own`.
+ValueRef spread(GradContext& c, int input, ValueRef g, const std::string& own, const std::string& kept) {
+  if (own == kept) return g;
+  const Shape& shape = c.input_info(input).shape;
+  const std::size_t dots = std::min(own.find(kDots), own.size());
+  const auto is_made = [&](std::size_t at) {
+    return own[at] != '.' && (!has(kept, own[at]) || own.find(own[at]) != at);
+  };
+  const auto expand = [&](std::int64_t axis) {
+    const Tensor dim = Tensor::scalar<std::int32_t>(static_cast<std::int32_t>(axis));
+    g = c.op("ExpandDims", {g, c.constant(dim)});
+  };
+  for (std::size_t at = 0; at < dots; ++at)  // axes before "..." by their place, others from the end
+    if (is_made(at)) expand(static_cast<std::int64_t>(at));
+  for (std::size_t at = own.size(); at-- > dots;)
+    if (is_made(at)) expand(static_cast<std::int64_t>(at) - static_cast<std::int64_t>(own.size()));
+  bool repeats = false;
+  for (std::size_t at = 0; at < own.size(); ++at) {
+    repeats = repeats || (own[at] != '.' && !has(kept, own[at]));
+    const std::size_t first = own.find(own[at]);
+    if (own[at] == '.' || first == at) continue;
+    const auto axis_of = [&](std::size_t i) {
+      return static_cast<int>(i < dots ? i : i + static_cast<std::size_t>(shape.rank()) - own.size());
+    };
+    if (!shape.has_rank() || shape[axis_of(at)] == Shape::kUnknown)
+      throw InvalidArgument(place_of(c.node()) + ": the size of '" + own[at] +
+                            "' must be known for a gradient");
+    g = grad::mul(c, g, diagonal(c, input, shape, axis_of(first), axis_of(at)));
+  }
+  return repeats ? grad::mul(c, g, c.op("OnesLike", {c.input(input)})) : g;
+}
+
+/// The labels of `own` that `text` has, once each, with "...".
+std::string labels_in(const std::string& own, const std::string& text) {
+  std::string kept;
+  for (const char label : own)
+    if (label == '.' || (has(text, label) && !has(kept, label))) kept += label;
+  return kept;
+}
+
 void gradient(GradContext& c) {
   const Fail fail = [&c](const std::string& message) {
     throw InvalidArgument(place_of(c.node()) + ": " + message);
@@ -125,10 +181,8 @@ void gradient(GradContext& c) {
     return c.op("Einsum", std::move(inputs), {{"equation", std::move(equation)}});
   };
   if (e.operands.size() == 1) {
-    for (const char label : e.operands[0])
-      if (e.output.find(label) == std::string::npos)
-        fail("the gradient of a sum over one operand is not supported");
-    return c.set_grad(0, einsum({c.grad()}, e.output + "->" + e.operands[0]));
+    const std::string kept = labels_in(e.operands[0], e.output);
+    return c.set_grad(0, spread(c, 0, einsum({c.grad()}, e.output + "->" + kept), e.operands[0], kept));
   }
   for (const int i : {0, 1}) {
     const auto own = static_cast<std::size_t>(i), other = 1 - own;
@@ -136,7 +190,9 @@ void gradient(GradContext& c) {
     std::string target = e.operands[own];
     const bool lost = e.output.find(kDots) != std::string::npos && target.find(kDots) == std::string::npos;
     if (lost) target = std::string(kDots) + target;
-    const ValueRef g = einsum({c.grad(), c.input(1 - i)}, e.output + "," + e.operands[other] + "->" + target);
+    const std::string kept = labels_in(target, e.output + e.operands[other]);
+    ValueRef g = einsum({c.grad(), c.input(1 - i)}, e.output + "," + e.operands[other] + "->" + kept);
+    g = spread(c, i, g, target, kept);
     const bool may_broadcast = e.output.find(kDots) != std::string::npos;
     c.set_grad(i, may_broadcast ? c.reduce_to(g, c.input(i)) : g);
   }

@@ -23,8 +23,9 @@ std::string implicit_output(const std::string& left) {
   return result;
 }
 
-/// The labels of a text; `rank` tells how many axes its "..." has. Fails for what is no label or comes twice.
-Labels labels_of(const std::string& text, int rank, const Fail& fail) {
+/// The labels of a text; `rank` tells how many axes its "..." has. Fails for what is no label, and for what
+/// comes twice in an output.
+Labels labels_of(const std::string& text, int rank, bool is_output, const Fail& fail) {
   Labels labels;
   const std::size_t dots = text.find(kDots);
   const int letters = static_cast<int>(text.size()) - (dots == std::string::npos ? 0 : 3);
@@ -34,8 +35,8 @@ Labels labels_of(const std::string& text, int rank, const Fail& fail) {
       i += kDots.size() - 1;
     } else if (std::isalpha(static_cast<unsigned char>(text[i])) == 0) {
       fail(fmt::format("'{}' in '{}' is no label", text[i], text));
-    } else if (std::count(text.begin(), text.end(), text[i]) > 1) {
-      fail(fmt::format("label '{}' is twice in '{}', which is not supported", text[i], text));
+    } else if (is_output && std::count(text.begin(), text.end(), text[i]) > 1) {
+      fail(fmt::format("label '{}' is twice in the output '{}'", text[i], text));
     } else {
       labels.push_back(text[i]);
     }
@@ -89,7 +90,7 @@ EinsumEquation::EinsumEquation(std::string text, std::size_t inputs, const Fail&
 EinsumPlan::EinsumPlan(const EinsumEquation& equation, const std::vector<Shape>& shapes, const Fail& fail) {
   int dots = 0;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    operands.push_back(labels_of(equation.operands[i], shapes[i].rank(), fail));
+    operands.push_back(labels_of(equation.operands[i], shapes[i].rank(), false, fail));
     for (int axis = 0; axis < shapes[i].rank(); ++axis) {
       const int label = operands[i][static_cast<std::size_t>(axis)];
       if (label >= kEllipsis) dots = std::max(dots, label - kEllipsis + 1);
@@ -97,16 +98,11 @@ EinsumPlan::EinsumPlan(const EinsumEquation& equation, const std::vector<Shape>&
     }
   }
   const bool has_dots = equation.output.find(kDots) != std::string::npos;
-  output =
-      labels_of(equation.output, static_cast<int>(equation.output.size()) - (has_dots ? 3 - dots : 0), fail);
+  output = labels_of(equation.output, static_cast<int>(equation.output.size()) - (has_dots ? 3 - dots : 0),
+                     true, fail);
   if (!has_dots && dots > 0) fail("a sum over '...' is not supported");
   for (const int label : output)
     if (!sizes.contains(label)) fail(fmt::format("'{}' is in no operand", static_cast<char>(label)));
-  for (std::size_t i = 0; i < operands.size() && operands.size() == 2; ++i)
-    for (const int label : operands[i])
-      if (!contains(operands[1 - i], label) && !contains(output, label))
-        fail(fmt::format("'{}' is summed over one operand alone, which is not supported",
-                         static_cast<char>(label)));
 }
 
 std::int64_t EinsumPlan::size(const Labels& labels) const {
@@ -136,10 +132,12 @@ std::vector<std::int64_t> EinsumPlan::strides(const Shape& shape, const Labels& 
   const std::vector<std::int64_t> packed = row_major_strides(shape);
   std::vector<std::int64_t> result;
   for (const int label : wanted) {
-    const auto at = std::find(own.begin(), own.end(), label) - own.begin();
-    const bool is_own = at < static_cast<std::ptrdiff_t>(own.size());
-    const bool repeats = !is_own || (shape[static_cast<int>(at)] == 1 && sizes.at(label) != 1);
-    result.push_back(repeats ? 0 : packed[static_cast<std::size_t>(at)]);
+    std::int64_t stride = 0;  // along a diagonal, of the axes together
+    for (std::size_t at = 0; at < own.size(); ++at) {
+      const bool repeats = shape[static_cast<int>(at)] == 1 && sizes.at(label) != 1;
+      if (own[at] == label && !repeats) stride += packed[at];
+    }
+    result.push_back(stride);
   }
   return result;
 }
@@ -147,14 +145,13 @@ std::vector<std::int64_t> EinsumPlan::strides(const Shape& shape, const Labels& 
 EinsumProduct::EinsumProduct(const EinsumPlan& plan, const std::vector<Shape>& shapes, const Shape& out,
                              std::size_t element_bytes) {
   const Labels& output = plan.output;
-  Labels shared, inner, rows[2];  // rows[i]: the labels of operand i alone
-  for (const int label : plan.operands[0])
-    (!contains(plan.operands[1], label) ? rows[0]
-     : contains(output, label)          ? shared
-                                        : inner)
-        .push_back(label);
-  for (const int label : plan.operands[1])
-    if (!contains(plan.operands[0], label)) rows[1].push_back(label);
+  Labels shared, inner, rows[2];  // rows[i]: the labels of the output that operand i alone has
+  for (const std::size_t i : {0, 1})
+    for (const int label : plan.operands[i]) {
+      const bool is_shared = contains(plan.operands[1 - i], label);
+      Labels& part = !contains(output, label) ? inner : is_shared ? shared : rows[i];
+      if (!contains(part, label)) part.push_back(label);
+    }
   // The output's order, so that it need not be copied where it is so already.
   for (Labels* part : {&shared, &rows[0], &rows[1]})
     std::sort(part->begin(), part->end(), [&](int x, int y) {
@@ -190,7 +187,7 @@ EinsumSum::EinsumSum(const EinsumPlan& plan, const Shape& in) {
   const Labels& own = plan.operands[0];
   Labels rest;
   for (const int label : own)
-    if (!contains(plan.output, label)) rest.push_back(label);
+    if (!contains(plan.output, label) && !contains(rest, label)) rest.push_back(label);
   const auto axes_of = [&](const Labels& labels) {
     Axes axes{{}, plan.strides(in, own, labels)};
     for (const int label : labels) axes.sizes.push_back(plan.sizes.at(label));

@@ -40,7 +40,8 @@ struct EinsumPlan {
 
   std::int64_t size(const EinsumLabels& labels) const;
   /// How the elements of `shape`, whose axes have the labels `own`, are reached in the order of `wanted`; an
-  /// axis of size 1 that broadcasts, and a label that it does not have, have stride 0.
+  /// axis of size 1 that broadcasts, and a label that it does not have, have stride 0, and a label that it
+  /// has twice goes along the diagonal.
   std::vector<std::int64_t> strides(const Shape& shape, const EinsumLabels& own,
                                     const EinsumLabels& wanted) const;
 
@@ -49,7 +50,8 @@ struct EinsumPlan {
 };
 
 /// y[batch, m, n] = op(first)[batch, m, k] op(second)[batch, k, n]. The copies bring operands into this order
-/// and the result into its own; none where it is so already.
+/// and the result into its own; none where it is so already. What one operand alone sums is of k, and the
+/// copy of the other repeats.
 struct EinsumProduct {
   std::int64_t batch, m, n, k;
   int first = 0;  // which input is the first factor

@@ -105,7 +105,9 @@ void register_bias_add(OpRegistry& registry) {
   grad.traits = computes().batched(Batching::BiasAddGrad);
   grad.min_inputs = grad.max_inputs = 1;
   grad.infer = infer_grad;
-  grad.no_gradient_reason = "it is part of a gradient; second derivatives are not made";
+  grad.gradient = [](GradContext& c) {
+    c.set_grad(0, c.op("BiasAdd", {c.op("ZerosLike", {c.input(0)}), c.grad()}, c.node().attrs));
+  };
   grad.cost = cost_per_input(1);
   grad.cpu = prepare_grad;
   registry.add(takes_halves(std::move(grad), {.kind = HalfKind::Follower, .inputs = {0}}));

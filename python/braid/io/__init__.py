@@ -21,6 +21,7 @@ class Source:
     def __init__(self, fields):
         self._fields = fields
         self.trainer = None
+        self.columns = {}  # of the data, by name, where a Trainer has told; of files without their rows
 
     def job_fields(self, folder, label):
         """`model` of a job; files that are made go into `folder`."""

@@ -124,6 +124,13 @@ def _group_norm(c, x, groups, weight=None, bias=None, epsilon=1e-5, *_):
     return y if bias is None else y + ops.reshape(bias, by_channel)
 
 
+@rule("instance_norm.default")
+def _instance_norm(c, x, weight, bias, mean, variance, of_input, momentum, epsilon, *_):
+    if not of_input or mean is not None:
+        raise ValueError("running statistics of instances: track_running_stats=False")
+    return _group_norm(c, x, int(x.shape[1]), weight, bias, epsilon)
+
+
 @rule("native_group_norm.default")
 def _native_group_norm(c, x, weight, bias, rows, channels, places, groups, epsilon):
     return [_group_norm(c, x, groups, weight, bias, epsilon), None, None]
@@ -156,93 +163,6 @@ def _normalised(x, weight, bias, mean, variance, epsilon):
     scale = scale if weight is None else scale * weight
     shift = -mean * scale if bias is None else bias - mean * scale
     return x * ops.reshape(scale, by_channel) + ops.reshape(shift, by_channel)
-
-
-# ---------------------------------------------------------------------------------------------------------------- images
-def _pair(value):
-    value = [value] if isinstance(value, int) else list(value)
-    return value * 2 if len(value) == 1 else value
-
-
-@rule("conv2d.default", "conv1d.default", "convolution.default", "conv2d.padding", "conv1d.padding")
-def _convolution(c, x, weight, bias=None, stride=1, padding=0, dilation=1, *rest):
-    transposed, groups = (rest[0], rest[2]) if len(rest) > 1 else (False, rest[0] if rest else 1)
-    if transposed or len(x.shape) not in (3, 4):
-        raise ValueError("transposed and three-dimensional convolutions are not taken")
-    line = len(x.shape) == 3
-    if line:  # an image of one row
-        x, weight = ops.expand_dims(x, 2), ops.expand_dims(weight, 2)
-
-    def sizes(value, along):
-        value = [value] if isinstance(value, int) else list(value)
-        return [along, value[0]] if line else _pair(value)
-
-    stride, dilation = sizes(stride, 1), sizes(dilation, 1)
-    attrs = {"strides": [1, 1, *stride], "dilations": [1, 1, *dilation], "data_format": "NCHW"}
-    if isinstance(padding, str):
-        if padding == "same" and max(stride) > 1:
-            raise ValueError("padding='same' with strides")
-        attrs["padding"] = padding.upper()
-    else:
-        padding = sizes(padding, 0)
-        attrs.update(padding="EXPLICIT", explicit_paddings=[0, 0, 0, 0, padding[0], padding[0], padding[1], padding[1]])
-    if int(weight.shape[1]) * groups != int(x.shape[1]):
-        raise ValueError(f"{x.shape[1]} channels for {groups} groups of {weight.shape[1]}")
-    y = ops.call("Conv2D", [x, ops.transpose(weight, [2, 3, 1, 0])], attrs)
-    y = y if bias is None else ops.call("BiasAdd", [y, bias], {"data_format": "NCHW"})
-    return ops.squeeze(y, [2]) if line else y
-
-
-def _pool(op, x, kernel, stride, padding, ceil_mode, dilation=1):
-    if ceil_mode or any(each != 1 for each in _pair(dilation)):
-        raise ValueError("pooling with ceil_mode or dilation")
-    kernel, padding = _pair(kernel), _pair(padding)
-    stride = _pair(stride) if stride not in (None, []) else kernel
-    return ops.call(op, [x], {"ksize": [1, 1, *kernel], "strides": [1, 1, *stride], "data_format": "NCHW",
-                              "padding": "EXPLICIT" if any(padding) else "VALID",
-                              "explicit_paddings": [0, 0, 0, 0, padding[0], padding[0], padding[1], padding[1]]
-                              if any(padding) else None})
-
-
-@rule("max_pool2d.default")
-def _max_pool(c, x, kernel, stride=None, padding=0, dilation=1, ceil_mode=False):
-    return _pool("MaxPool", x, kernel, stride, padding, ceil_mode, dilation)
-
-
-@rule("max_pool2d_with_indices.default")
-def _max_pool_with_indices(c, *settings):
-    return [_max_pool(c, *settings), None]
-
-
-@rule("max_pool1d.default")
-def _max_pool_line(c, x, kernel, stride=None, padding=0, dilation=1, ceil_mode=False):
-    wide = [[1, *each] for each in (kernel, stride or kernel)]
-    padding = padding if isinstance(padding, int) else padding[0]
-    return ops.squeeze(_pool("MaxPool", ops.expand_dims(x, 2), *wide, [0, padding], ceil_mode, dilation), [2])
-
-
-@rule("avg_pool2d.default")
-def _average_pool(c, x, kernel, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor=None):
-    if divisor is not None:
-        raise ValueError("divisor_override")
-    pad = _pair(padding)
-    if any(pad) and count_include_pad:
-        x, padding = ops.pad(x, [[0, 0], [0, 0], [pad[0]] * 2, [pad[1]] * 2]), 0
-    elif any(pad):
-        raise ValueError("count_include_pad=False")
-    return _pool("AvgPool", x, kernel, stride, padding, ceil_mode)
-
-
-@rule("adaptive_avg_pool2d.default", "_adaptive_avg_pool2d.default", "adaptive_avg_pool1d.default")
-def _adaptive_pool(c, x, sizes):
-    places = len(sizes)
-    if all(each == 1 for each in sizes):
-        return ops.reduce_mean(x, list(range(len(x.shape) - places, len(x.shape))), keepdims=True)
-    whole = [c.dim(x, i - places) for i in range(places)]
-    if places != 2 or any(isinstance(w, Tensor) or w % s for w, s in zip(whole, sizes)):
-        raise ValueError(f"adaptive pooling of {whole} to {list(sizes)}: the sizes must divide")
-    kernel = [w // s for w, s in zip(whole, sizes)]
-    return _pool("AvgPool", x, kernel, kernel, 0, False)
 
 
 # ---------------------------------------------------------------------------------------------------------------- tables
@@ -305,10 +225,17 @@ def _embedding_bag(c, weight, ids, offsets, scale_by_frequency=False, mode=0, sp
     return [total, None, None, None]
 
 
+def _repeated_heads(c, x, times):
+    sizes = [c.dim(x, i) for i in range(len(x.shape))]
+    tiled = ops.tile(ops.expand_dims(x, -3), [1] * (len(sizes) - 2) + [times, 1, 1])
+    return c.reshape(tiled, [*sizes[:-3], int(sizes[-3]) * times, *sizes[-2:]])
+
+
 @rule("scaled_dot_product_attention.default")
 def _attention(c, query, key, value, mask=None, rate=0.0, causal=False, scale=None, enable_gqa=False):
-    if enable_gqa:
-        raise ValueError("enable_gqa")
+    if enable_gqa and int(query.shape[-3]) != int(key.shape[-3]):
+        times = int(query.shape[-3]) // int(key.shape[-3])
+        key, value = (_repeated_heads(c, each, times) for each in (key, value))
     scale = 1 / math.sqrt(int(query.shape[-1])) if scale is None else scale
     scores = ops.matmul(query, key, transpose_b=True) * float(scale)
     if causal:
@@ -349,26 +276,41 @@ def _binary(c, x, y, weight=None, positive=None, reduction=1):
 
 @rule("cross_entropy_loss.default")
 def _cross_entropy(c, x, y, weight=None, reduction=1, ignore=-100, smoothing=0.0):
-    if weight is not None or smoothing:
-        raise ValueError("weights of classes and label_smoothing")
+    x = _classes_last(x)
+    logs = ops.call("LogSoftmax", [x])
     if y.dtype.is_floating:
-        loss = -ops.reduce_sum(y * ops.call("LogSoftmax", [x]), -1)
-        return _reduced(loss, reduction)
-    if len(x.shape) != 2:
-        raise ValueError(f"logits {list(x.shape)}: [batch, classes] are taken")
-    return _of_classes(ops.call("LogSoftmax", [x]), y, reduction, ignore)
+        y = _classes_last(y)
+        y = y if not smoothing else y * (1.0 - smoothing) + smoothing / int(x.shape[-1])
+        loss = -ops.reduce_sum((logs if weight is None else logs * weight) * y, -1)
+        return ops.reduce_sum(loss) / _count_like(loss) if reduction == 1 else _reduced(loss, reduction)
+    return _of_classes(logs, y, reduction, ignore, weight, float(smoothing))
 
 
-@rule("nll_loss.default", "nll_loss_forward.default", "nll_loss_nd.default")
+@rule("nll_loss.default", "nll_loss_forward.default", "nll_loss_nd.default", "nll_loss2d_forward.default")
 def _nll(c, x, y, weight=None, reduction=1, ignore=-100):
-    if weight is not None:
-        raise ValueError("weights of classes")
-    loss = _of_classes(x, y, reduction, ignore)
+    loss = _of_classes(_classes_last(x), y, reduction, ignore, weight, 0.0)
     return [loss, None] if "forward" in str(c.node.target) else loss
 
 
-def _of_classes(logs, y, reduction, ignore):
+def _classes_last(x):
+    """[batch, classes, ...] with the classes last."""
+    rank = len(x.shape)
+    return x if rank <= 2 else ops.transpose(x, [0, *range(2, rank), 1])
+
+
+def _count_like(x):
+    return ops.reduce_sum(ops.call("OnesLike", [x]))
+
+
+def _of_classes(logs, y, reduction, ignore, weight, smoothing):
     counts = ops.cast(ops.call("NotEqual", [y, y.graph.constant(ignore, y.dtype)]), dtypes.float32)
-    hot = ops.one_hot(y, int(logs.shape[-1]))  # zeros where the class is ignored, as it is no class
-    loss = -ops.reduce_sum(logs * hot, -1) * counts
-    return ops.reduce_sum(loss) / ops.reduce_sum(counts) if reduction == 1 else _reduced(loss, reduction)
+    places = ops.cast(ops.range(ops.shape(logs)[len(logs.shape) - 1]), y.dtype)
+    hot = ops.cast(ops.call("Equal", [ops.expand_dims(y, -1), places]), logs.dtype)  # zeros where the class is ignored
+    weighted = logs if weight is None else logs * weight
+    loss = -ops.reduce_sum(weighted * hot, -1) * counts
+    if smoothing:
+        loss = loss * (1.0 - smoothing) - ops.reduce_sum(weighted, -1) * counts * (smoothing / int(logs.shape[-1]))
+    if reduction != 1:
+        return _reduced(loss, reduction)
+    counted = counts if weight is None else ops.reduce_sum(hot * weight, -1) * counts
+    return ops.reduce_sum(loss) / ops.reduce_sum(counted)

@@ -7,6 +7,7 @@ import numpy as np
 from braid import dtypes, ops
 from braid.graph import Tensor
 from braid.io._aten import dtype_of, rule
+from braid.io._aten_images import pad_by_content
 
 _LAST = 2**31 - 1  # torch says "to the end" with the largest int64
 
@@ -174,32 +175,12 @@ def _index(c, x, indices):
     return ops.transpose(found, order + builtins.list(builtins.range(count + first, len(found.shape))))
 
 
-@rule("gather.default")
-def _gather(c, x, dim, index, sparse_grad=False):
-    dim %= len(x.shape)
-    if dim != len(x.shape) - 1:
-        raise ValueError("gather along another dimension than the last one")
-    flat, width = ops.reshape(x, [-1]), c.dim(x, dim)
-    rows = ops.range(_elements(c, x) // width)
-    rows = ops.cast(c.reshape(rows, [c.dim(x, i) for i in builtins.range(dim)] + [1]), dtypes.int64)
-    offset = rows * (width if not isinstance(width, Tensor) else ops.cast(width, dtypes.int64))
-    return ops.gather(flat, ops.cast(index, dtypes.int64) + offset)
-
-
-def _elements(c, x):
-    whole = 1
-    for i in builtins.range(len(x.shape)):
-        size = c.dim(x, i)
-        whole = size * whole if isinstance(size, Tensor) else whole * size
-    return whole
-
-
 @rule("constant_pad_nd.default", "pad.default")
 def _pad(c, x, pad, mode="constant", value=0.0):
     if isinstance(mode, (int, float)):
         mode, value = "constant", mode
     if mode != "constant":
-        raise ValueError(f"padding '{mode}'")
+        return pad_by_content(x, pad, mode)
     both_ends = [[0, 0] for _ in x.shape]
     for i in builtins.range(len(pad) // 2):
         both_ends[-1 - i] = [pad[2 * i], pad[2 * i + 1]]

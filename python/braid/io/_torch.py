@@ -10,7 +10,7 @@ from braid import _braid, losses, ops
 from braid.data import Word
 from braid.graph import Graph
 from braid.io import Source
-from braid.io import _aten, _aten_layers, _aten_math, _aten_shapes  # noqa: F401: they register their rules
+from braid.io import _aten, _aten_images, _aten_layers, _aten_math, _aten_order, _aten_shapes  # noqa: F401: their rules
 
 _LOSSES = {"cross_entropy": losses.softmax, "binary_cross_entropy_with_logits": losses.sigmoid, "mse_loss": losses.squared}
 _CLASSES = {torch.nn.CrossEntropyLoss: torch.nn.functional.cross_entropy,
@@ -45,6 +45,18 @@ def _example(value, rows=4):
     """A real tensor like a fake one whose first dimension may be symbolic."""
     shape = [each if isinstance(each, int) else rows for each in value.shape]
     return torch.zeros(shape, dtype=value.dtype)
+
+
+def _labels_like(output, column):
+    """What a label of this output may be: as the data's column is; a class a row, values, a value a row, a class a place."""
+    shape = output.shape
+    if column is not None:
+        own = (shape[0], *column.shape[1:])
+        kinds = (torch.float32, torch.int64) if column.dtype.kind == "f" else (torch.int64, torch.float32)
+        return [torch.zeros(own, dtype=kind) for kind in kinds]
+    tries = [torch.zeros(shape[:1], dtype=torch.int64), torch.zeros_like(output), torch.zeros(shape[:1])]
+    classes = [shape[:-1], shape[:1] + shape[2:], shape] if len(shape) > 2 else [shape]
+    return tries + [torch.zeros(each, dtype=torch.int64) for each in classes]
 
 
 class TorchSource(Source):
@@ -138,8 +150,8 @@ class TorchSource(Source):
     def _traced_loss(self, graph, prediction, fake, fed, label):
         """The loss is a function of PyTorch: exported by itself, and converted."""
         output = _example(fake)
-        tries = [self._example_label] if self._example_label is not None else [
-            torch.zeros(output.shape[:1], dtype=torch.int64), torch.zeros_like(output), torch.zeros(output.shape[:1])]
+        tries = [self._example_label] if self._example_label is not None else _labels_like(
+            output, self.columns.get(label))
         said = []
         for example in tries:
             try:

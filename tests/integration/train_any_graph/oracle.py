@@ -179,10 +179,15 @@ def programs_of(framework):
         sys.exit(77)
     tensorflow.config.threading.set_intra_op_parallelism_threads(1)
     tensorflow.config.threading.set_inter_op_parallelism_threads(1)
+    import keras_more_programs
     import keras_programs
     import refused_programs
+    import tf1_odd
     import tf1_programs
-    return [*tf1_programs.PROGRAMS, *keras_programs.PROGRAMS], refused_programs.PROGRAMS
+    import tf1_ranking
+    trained = [*tf1_programs.PROGRAMS, *tf1_ranking.PROGRAMS, *tf1_odd.PROGRAMS, *keras_programs.PROGRAMS,
+               *keras_more_programs.PROGRAMS]
+    return trained, refused_programs.PROGRAMS
 
 
 def main():

@@ -111,7 +111,7 @@ def example(columns, rows=4):
 
 def exported(model, columns):
     """The program of a model in training, its first dimension free."""
-    rows = torch.export.Dim("rows")
+    rows = torch.export.Dim("rows", min=4)
     inputs = example(columns)
     return torch.export.export(model.train(), inputs, dynamic_shapes=tuple({0: rows} for _ in inputs))
 

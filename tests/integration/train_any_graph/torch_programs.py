@@ -6,6 +6,7 @@ from typing import Callable
 import numpy as np
 import torch
 import torch_models
+import torch_more_models
 from jobs import Exported, batches, random_data, write_csv, write_job
 
 
@@ -77,13 +78,15 @@ class TorchProgram:
 
     @property
     def parallel(self):
-        return not any(isinstance(each, torch.nn.modules.batchnorm._BatchNorm) for each in self.model().modules())
+        return self.loss is not None and not any(isinstance(each, torch.nn.modules.batchnorm._BatchNorm) for each in self.model().modules())
 
     @property
     def tables(self):
         return any(getattr(each, "sparse", False) for each in self.model().modules())
 
     def refuses(self, optimizer):
+        if self.name == "torch_contrast" and optimizer == "FTRL":
+            return "makes rows of zeros, and where these are normalised gradients are divided by 1e-12"
         return "PyTorch's takes no gradients of rows" if self.tables and optimizer in ("ADAM", "MOMENTUM") else ""
 
     def export(self, folder, kind):
@@ -94,6 +97,7 @@ class TorchProgram:
         data = random_data(self.columns, np.random.default_rng(len(self.name)))
         model = self.model()
         source = bd.io.torch(torch_models.exported(model, self.columns), loss=self.loss)
+        source.columns = data
         graph = fields(source.job_fields(str(folder), "label")["graph"], "  ")
         job = write_job(folder, write_csv(folder, data, self.columns), kind, graph)
         loss_of, losses = FUNCTIONS.get(self.loss, self.loss), []
@@ -101,12 +105,15 @@ class TorchProgram:
         for batch in batches(data):
             values = [torch.from_numpy(value) for name, value in batch.items() if name != "label"]
             optimizer.zero_grad()
-            loss = loss_of(model(*values), torch.from_numpy(batch["label"]))
+            loss = model(*values)
+            if loss_of:
+                loss = loss_of(loss, torch.from_numpy(batch["label"]))
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
-        kept = {name: value.numpy() for name, value in model.state_dict().items() if value.is_floating_point()}
+        changes = {*dict(model.named_parameters()), *source.program.graph_signature.buffers_to_mutate.values()}
+        kept = {name: value.numpy() for name, value in model.state_dict().items() if value.is_floating_point() and name in changes}
         return Exported(job, "", np.array(losses), kept)
 
 
-PROGRAMS = [TorchProgram(name, *what) for name, what in torch_models.MODELS.items()]
+PROGRAMS = [TorchProgram(name, *what) for name, what in {**torch_models.MODELS, **torch_more_models.MODELS}.items()]

@@ -115,6 +115,22 @@ TEST(MetricsTest, WhatTheRowsDoNotDefineIsNotANumber) {
   EXPECT_TRUE((MetricValues{broken.values()}.flat().empty())) << "a checkpoint has no such numbers";
 }
 
+TEST(MetricsTest, PredictionsOfOtherRowsThanTheLabelsAreRefused) {
+  MetricSet values(Prediction::Value, {{MetricKind::Rmse}}),
+      classes(Prediction::Classes, {{MetricKind::Accuracy}});
+  EXPECT_ERROR(values.add({.predicted = std::vector<float>{1, 2, 3}, .labels = std::vector<float>{1}}),
+               InvalidArgument, HasSubstr("the model predicts 3 numbers where the label has 1"));
+  EXPECT_ERROR(values.add({.predicted = std::vector<float>{1}, .labels = std::vector<float>{1, 2}}),
+               InvalidArgument, HasSubstr("the model predicts 1 numbers where the label has 2"));
+  EXPECT_ERROR(
+      classes.add({.predicted = std::vector<float>{1, 2, 3}, .classes = std::vector<std::int64_t>{0, 1}}),
+      InvalidArgument, HasSubstr("the model predicts 3 numbers where the label has 2"));
+  values.add({.predicted = std::vector<float>{1, 2, 3, 4},
+              .labels = std::vector<float>{1, 2, 3, 6},
+              .weights = std::vector<float>{1, 0}});
+  EXPECT_EQ(values.values()[0].value, 0) << "a weight is of a row, of which two numbers are predicted";
+}
+
 TEST(MetricsTest, ALogLossIsNotClipped) {
   MetricSet set(Prediction::Probability, {{MetricKind::LogLoss}});
   set.add({.predicted = std::vector<float>{1000, -1000}, .labels = std::vector<float>{0, 0}});

@@ -3,6 +3,8 @@
 
 #include "engine/ir/op.h"
 #include "proto/graph.pb.h"
+#include "tests/engine/testing/interpreter.h"
+#include "tests/support/message_of.h"
 #include "tests/worker/model/graph_model.h"
 
 namespace braid::testing {
@@ -42,6 +44,20 @@ TEST_F(GraphFeedsTest, APlaceholderOfTheColumnsNameMayHaveAnotherType) {
   const Graph graph = graph_of(build(loss_of(as_float(ids, DType::Int32))));
   EXPECT_EQ(node_of(graph, "ids").outputs[0].dtype, DType::Int64) << "as the data has it";
   EXPECT_EQ(graph.find("ids/of_graph"), kNoNode) << "the graph's own falls away";
+}
+
+TEST_F(GraphFeedsTest, WholeNumbersAreFedFromFloatsAndFractionsEndTheStep) {
+  const Output image = b.placeholder("pixels", DType::Int64, {-1, 3});
+  const Graph graph =
+      graph_of(build(loss_of(as_float(image, DType::Int64)) + "feeds { value: 'pixels' column: 'x' }"));
+  Interpreter interpreter(graph);
+  const auto run = [&](float third) {
+    const Tensor x = Tensor::from<float>({1, 3}, std::vector<float>{1, 250, third});
+    return interpreter.run({{"x", x}}, {"x/as_int64"})[0].data<std::int64_t>()[2];
+  };
+  EXPECT_EQ(run(-3), -3);
+  EXPECT_THAT(message_of([&] { run(0.5F); }),
+              HasSubstr("column 'x' has numbers that are not whole, and feeds 'pixels', which takes int64"));
 }
 
 TEST_F(GraphFeedsTest, RowsThatDoNotFitAreRefused) {

@@ -185,6 +185,18 @@ TEST(BatchNormTest, OutputsTheStatisticsThatTensorFlowDocuments) {
   EXPECT_NEAR(to_doubles(y[4])[0], 3.5, 1e-12);
 }
 
+TEST(SetOperationOp, GivesSortedSetsOfRowsAsASparseTensor) {
+  const auto out =
+      run_op("DenseToDenseSetOperation", {i32({2, 3}, {5, 1, 5, 2, 3, 4}), i32({2, 2}, {1, 7, 4, 4})},
+             {{"set_operation", "a-b"}});
+  EXPECT_EQ(to_doubles(out[0]), (std::vector<double>{0, 0, 1, 0, 1, 1}));
+  EXPECT_EQ(to_doubles(out[1]), (std::vector<double>{5, 2, 3}));
+  EXPECT_EQ(to_doubles(out[2]), (std::vector<double>{2, 2}));
+  EXPECT_EQ(refusal("DenseToDenseSetOperation", {i32({2, 1}, {1, 2}), i32({1, 1}, {1})},
+                    {{"set_operation", "a-b"}}),
+            "[DenseToDenseSetOperation] node 'op': sets [2, 1] and [1, 1] have other rows");
+}
+
 TEST(ListDiffOp, KeepsWhatIsNotInTheOtherInItsOrder) {
   const auto out = run_op("ListDiff", {i32({6}, {5, 1, 5, 3, 1, 7}), i32({3}, {1, 7, 9})});
   EXPECT_THAT(out[0].data<std::int32_t>(), ::testing::ElementsAre(5, 5, 3));

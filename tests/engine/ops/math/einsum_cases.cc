@@ -25,10 +25,19 @@ BRAID_OP_CASES(einsum) {
   add("...ij,jk->...ik", {x({2, 3, 2, 3}), x({3, 2}, 2)});
   add("...ij,...jk->...ik", {x({2, 1, 2, 3}), x({3, 3, 2}, 2)});
   add("ij->ji", {x({2, 3})});
-  add("abc->b", {x({2, 3, 2})}, false);  // sums of one operand have no gradient here
+  add("abc->b", {x({2, 3, 2})});
+  add("...ab->b...", {x({2, 3, 2})});
   add("abc->b", {x({30, 3, 50})}, false);
   add("abc->ca", {x({3, 40, 20})}, false);
   add("abc->cab", {x({2, 3, 4})});
+  add("aab->ba", {x({3, 3, 2})});
+  add("bii->b", {x({2, 3, 3})});
+  add("...iji->j...", {x({2, 3, 2, 3})});
+  add("ij,kl->ik", {x({2, 3}), x({2, 2}, 2)});
+  add("bii,bj->j", {x({2, 3, 3}), x({2, 2}, 2)});
+  add("iij,jk->ik", {x({2, 2, 3}), x({3, 2}, 2)});
+  add("...ij,ijk->...k", {x({2, 2, 3}), x({2, 3, 4}, 2)});
+  add("...ijm,jj->...i", {x({2, 2, 3, 2}), x({3, 3}, 2)});
   add("ij,kj->ik", {i32({2, 2}, {1, -2, 3, 4}), i32({3, 2}, {1, 2, 3, 4, 5, 6})}, false);
   add("ab->a", {i32({2, 3}, {1, 2, 3, 4, 5, -6})}, false);
   add("ij,jk->ik", {x({0, 3}), x({3, 4}, 2)});

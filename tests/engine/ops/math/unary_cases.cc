@@ -64,14 +64,21 @@ BRAID_OP_CASES(unary) {
 }
 
 BRAID_OP_CASES(unary_grad) {
+  const auto add = [&](const std::string& op, const char* label, std::vector<Tensor> inputs,
+                       bool differences) {
+    OpCase c{.label = label, .inputs = std::move(inputs), .numeric_gradient = differences};
+    if (op == "ReluGrad" || op == "Relu6Grad" || op == "LeakyReluGrad") c.no_gradient_inputs = {1};
+    table.add(op, std::move(c));
+  };
   for (const char* op :
        {"SqrtGrad", "RsqrtGrad", "ReciprocalGrad", "InvGrad", "TanhGrad", "SigmoidGrad", "ReluGrad",
         "Relu6Grad", "EluGrad", "SeluGrad", "LeakyReluGrad", "SoftplusGrad", "SoftsignGrad"}) {
-    table.add(
-        op, {.label = "positive", .inputs = {random_f64({4, 3}, 1, 0.5, 1), random_f64({4, 3}, 2, 0.5, 1)}});
-    table.add(op, {.label = "several blocks",
-                   .inputs = {random_f64({70000}, 3, 0.5, 2), random_f64({70000}, 4, 0.5, 2)}});
+    add(op, "positive", {random_f64({4, 3}, 1, 0.5, 1), random_f64({4, 3}, 2, 0.5, 1)}, true);
+    add(op, "several blocks", {random_f64({70000}, 3, 0.5, 2), random_f64({70000}, 4, 0.5, 2)}, false);
   }
+  for (const char* op : {"ReluGrad", "Relu6Grad", "EluGrad", "SeluGrad", "LeakyReluGrad", "SoftplusGrad",
+                         "SoftsignGrad", "TanhGrad"})
+    add(op, "below 0", {random_f64({4, 3}, 5, -1, 1), random_f64({4, 3}, 6, -0.9, -0.3)}, true);
 }
 
 BRAID_OP_CASES(special_functions) {

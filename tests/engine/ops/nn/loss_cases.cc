@@ -9,8 +9,10 @@ BRAID_OP_CASES(bias_add) {
                           .inputs = {random_f64(value, 1), random_f64({channels}, 2)},
                           .attrs = {{"data_format", format}},
                           .numeric_gradient = gradient});
-    table.add("BiasAddGrad",
-              {.label = label, .inputs = {random_f64(value, 1)}, .attrs = {{"data_format", format}}});
+    table.add("BiasAddGrad", {.label = label,
+                              .inputs = {random_f64(value, 1)},
+                              .attrs = {{"data_format", format}},
+                              .numeric_gradient = gradient});
   };
   add("matrix", {3, 4}, 4, "NHWC");
   add("images, channels last", {2, 3, 2, 4}, 4, "NHWC");

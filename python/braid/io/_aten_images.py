@@ -1,0 +1,210 @@
+"""Rules of ATen's ops on images and lines of channels: convolutions, pooling, padding, other sizes (_aten.py)."""
+
+import builtins
+
+import numpy as np
+
+from braid import dtypes, ops
+from braid.graph import Tensor
+from braid.io._aten import rule
+
+
+def _pair(value):
+    value = [value] if isinstance(value, int) else list(value)
+    return value * 2 if len(value) == 1 else value
+
+
+def _sizes(value, along, line):
+    value = [value] if isinstance(value, int) else list(value)
+    return [along, value[0]] if line else _pair(value)
+
+
+@rule("conv_transpose2d.input", "conv_transpose1d.default")
+def _transposed(c, x, weight, bias=None, stride=1, padding=0, more=0, groups=1, dilation=1):
+    """The gradient of a convolution by its input."""
+    line = len(x.shape) == 3
+    if line:
+        x, weight = ops.expand_dims(x, 2), ops.expand_dims(weight, 2)
+    stride, dilation = _sizes(stride, 1, line), _sizes(dilation, 1, line)
+    padding, more = _sizes(padding, 0, line), _sizes(more, 0, line)
+    places = [(c.dim(x, 2 + i) - 1) * stride[i] + dilation[i] * (int(weight.shape[2 + i]) - 1) + 1 + more[i] - 2 * padding[i]
+              for i in (0, 1)]
+    channels = int(weight.shape[1]) * groups
+    shape = c.shape_value([c.dim(x, 0), channels, *places])
+    y = ops.call("Conv2DBackpropInput", [shape if isinstance(shape, Tensor) else np.asarray(shape, np.int32),
+                                         ops.transpose(weight, [2, 3, 1, 0]), x], {
+        "strides": [1, 1, *stride], "dilations": [1, 1, *dilation], "data_format": "NCHW", "padding": "EXPLICIT",
+        "explicit_paddings": [0, 0, 0, 0, padding[0], padding[0], padding[1], padding[1]]})
+    y = y if bias is None else ops.call("BiasAdd", [y, bias], {"data_format": "NCHW"})
+    return ops.squeeze(y, [2]) if line else y
+
+
+@rule("conv2d.default", "conv1d.default", "convolution.default", "conv2d.padding", "conv1d.padding")
+def _convolution(c, x, weight, bias=None, stride=1, padding=0, dilation=1, *rest):
+    transposed, more, groups = (rest[0], rest[1], rest[2]) if len(rest) > 1 else (False, 0, rest[0] if rest else 1)
+    if len(x.shape) not in (3, 4):
+        raise ValueError("three-dimensional convolutions are not taken")
+    if transposed:
+        return _transposed(c, x, weight, bias, stride, padding, more, groups, dilation)
+    line = len(x.shape) == 3
+    if line:  # an image of one row
+        x, weight = ops.expand_dims(x, 2), ops.expand_dims(weight, 2)
+    stride, dilation = _sizes(stride, 1, line), _sizes(dilation, 1, line)
+    attrs = {"strides": [1, 1, *stride], "dilations": [1, 1, *dilation], "data_format": "NCHW"}
+    if isinstance(padding, str):
+        if padding == "same" and max(stride) > 1:
+            raise ValueError("padding='same' with strides")
+        attrs["padding"] = padding.upper()
+    else:
+        padding = _sizes(padding, 0, line)
+        attrs.update(padding="EXPLICIT", explicit_paddings=[0, 0, 0, 0, padding[0], padding[0], padding[1], padding[1]])
+    if int(weight.shape[1]) * groups != int(x.shape[1]):
+        raise ValueError(f"{x.shape[1]} channels for {groups} groups of {weight.shape[1]}")
+    y = ops.call("Conv2D", [x, ops.transpose(weight, [2, 3, 1, 0])], attrs)
+    y = y if bias is None else ops.call("BiasAdd", [y, bias], {"data_format": "NCHW"})
+    return ops.squeeze(y, [2]) if line else y
+
+
+def _pool(op, x, kernel, stride, padding, ceil_mode, dilation=1):
+    if any(each != 1 for each in _pair(dilation)):
+        raise ValueError("pooling with dilation")
+    kernel, padding = _pair(kernel), _pair(padding)
+    stride = _pair(stride) if stride not in (None, []) else kernel
+    ends = [_further(x, i, kernel[i], stride[i], padding[i]) if ceil_mode else padding[i] for i in (0, 1)]
+    explicit = [0, 0, 0, 0, padding[0], ends[0], padding[1], ends[1]]
+    return ops.call(op, [x], {"ksize": [1, 1, *kernel], "strides": [1, 1, *stride], "data_format": "NCHW",
+                              "padding": "EXPLICIT" if any(explicit) else "VALID",
+                              "explicit_paddings": explicit if any(explicit) else None})
+
+
+def _further(x, axis, kernel, stride, padding):
+    """Padding at the end with which a window that hangs over counts (ceil_mode)."""
+    size = x.shape[2 + axis]
+    if size is None:
+        raise ValueError("ceil_mode over a size that follows from the batch")
+    size = int(size)
+    outputs = -(-(size + 2 * padding - kernel) // stride) + 1
+    outputs -= (outputs - 1) * stride >= size + padding
+    return max((outputs - 1) * stride + kernel - size - padding, padding)
+
+
+@rule("max_pool2d.default")
+def _max_pool(c, x, kernel, stride=None, padding=0, dilation=1, ceil_mode=False):
+    return _pool("MaxPool", x, kernel, stride, padding, ceil_mode, dilation)
+
+
+@rule("max_pool2d_with_indices.default")
+def _max_pool_with_indices(c, *settings):
+    return [_max_pool(c, *settings), None]
+
+
+@rule("max_pool1d.default")
+def _max_pool_line(c, x, kernel, stride=None, padding=0, dilation=1, ceil_mode=False):
+    wide = [[1, *_line(each)] for each in (kernel, stride or kernel)]
+    padding, dilation = [0, *_line(padding)], [1, *_line(dilation)]
+    return ops.squeeze(_pool("MaxPool", ops.expand_dims(x, 2), *wide, padding, ceil_mode, dilation), [2])
+
+
+@rule("avg_pool2d.default")
+def _average_pool(c, x, kernel, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor=None):
+    if divisor is not None or ceil_mode:
+        raise ValueError("average pooling with divisor_override or ceil_mode")
+    pad = _pair(padding)
+    if not any(pad):
+        return _pool("AvgPool", x, kernel, stride, 0, False)
+    ends = [[0, 0], [0, 0], [pad[0]] * 2, [pad[1]] * 2]
+    y = _pool("AvgPool", ops.pad(x, ends), kernel, stride, 0, False)
+    if count_include_pad:
+        return y
+    return y / _pool("AvgPool", ops.pad(ops.call("OnesLike", [x]), ends), kernel, stride, 0, False)
+
+
+@rule("avg_pool1d.default")
+def _average_pool_line(c, x, kernel, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+    kernel, padding = [1, *_line(kernel)], [0, *_line(padding)]
+    stride = kernel if stride in (None, []) else [1, *_line(stride)]
+    return ops.squeeze(_average_pool(c, ops.expand_dims(x, 2), kernel, stride, padding, ceil_mode, count_include_pad), [2])
+
+
+def _line(value):
+    return [value] if isinstance(value, int) else builtins.list(value)
+
+
+@rule("adaptive_avg_pool2d.default", "_adaptive_avg_pool2d.default", "adaptive_avg_pool1d.default")
+def _adaptive_pool(c, x, sizes):
+    places = len(sizes)
+    if all(each == 1 for each in sizes):
+        return ops.reduce_mean(x, list(range(len(x.shape) - places, len(x.shape))), keepdims=True)
+    whole = [c.dim(x, i - places) for i in range(places)]
+    if places != 2 or any(isinstance(w, Tensor) or w % s for w, s in zip(whole, sizes)):
+        raise ValueError(f"adaptive pooling of {whole} to {list(sizes)}: the sizes must divide")
+    kernel = [w // s for w, s in zip(whole, sizes)]
+    return _pool("AvgPool", x, kernel, kernel, 0, False)
+
+
+@rule("adaptive_max_pool2d.default", "adaptive_max_pool1d.default")
+def _adaptive_max_pool(c, x, sizes):
+    if any(each != 1 for each in sizes):
+        raise ValueError("adaptive max pooling to other sizes than 1")
+    return [ops.reduce_max(x, list(range(-len(sizes), 0)), keepdims=True), None]
+
+
+# ------------------------------------------------------------------------------------------------------ padding and sizes
+@rule("reflection_pad1d.default", "reflection_pad2d.default", "replication_pad1d.default", "replication_pad2d.default")
+def _pad_by_content(c, x, pad):
+    return pad_by_content(x, pad, "reflect" if "reflection" in str(c.node.target) else "replicate")
+
+
+def pad_by_content(x, pad, mode):
+    """Axes from the last one on, two numbers each, filled from what is at the border."""
+    if any(each < 0 for each in pad):
+        raise ValueError("negative padding")
+    rank = len(x.shape)
+    if mode == "reflect":
+        ends = [[0, 0] for _ in x.shape]
+        for i in range(len(pad) // 2):
+            ends[-1 - i] = [pad[2 * i], pad[2 * i + 1]]
+        return ops.call("MirrorPad", [x, np.asarray(ends, np.int32)], {"mode": "REFLECT"})
+    for i in range(len(pad) // 2):
+        axis = rank - 1 - i
+        before, after = pad[2 * i], pad[2 * i + 1]
+
+        def part(start, end):
+            return ops.getitem(x, tuple([slice(None)] * axis + [slice(start, end)]))
+
+        if mode == "replicate":
+            parts = [part(0, 1)] * before + [x] + [part(-1, None)] * after
+        elif mode == "circular":
+            parts = ([part(-before, None)] if before else []) + [x] + ([part(0, after)] if after else [])
+        else:
+            raise ValueError(f"padding '{mode}'")
+        x = ops.concat(parts, axis) if len(parts) > 1 else x
+    return x
+
+
+def _resized(c, x, op, size, scales, attrs):
+    line = len(x.shape) == 3
+    x = ops.expand_dims(x, 2) if line else x
+    if size is None:
+        known = [x.shape[2 + i] for i in (0, 1)]
+        if any(each is None for each in known):
+            raise ValueError("other sizes by a factor need known sizes")
+        scales = [1.0, *scales] if line else scales
+        size = [int(int(each) * factor) for each, factor in zip(known, scales)]
+    else:
+        size = [1, *size] if line else size
+    shape = c.shape_value(builtins.list(size))
+    y = ops.call(op, [ops.transpose(x, [0, 2, 3, 1]), shape if isinstance(shape, Tensor) else np.asarray(shape, np.int32)], attrs)
+    y = ops.transpose(y if y.dtype == x.dtype else ops.cast(y, x.dtype), [0, 3, 1, 2])
+    return ops.squeeze(y, [2]) if line else y
+
+
+@rule("upsample_bilinear2d.vec", "upsample_linear1d.vec")
+def _bilinear(c, x, size, align_corners, scales=None):
+    return _resized(c, x, "ResizeBilinear", size, scales, {"align_corners": align_corners, "half_pixel_centers": not align_corners})
+
+
+@rule("upsample_nearest2d.vec", "upsample_nearest1d.vec", "_upsample_nearest_exact2d.vec", "_upsample_nearest_exact1d.vec")
+def _nearest(c, x, size, scales=None):
+    exact = "exact" in str(c.node.target)
+    return _resized(c, x, "ResizeNearestNeighbor", size, scales, {"align_corners": False, "half_pixel_centers": exact})
