@@ -105,7 +105,6 @@ class Run {
 
   void take_batches(const std::optional<CheckpointInfo>& restored, const WaitContext& wait) {
     job_step_ = run_.peers.leader() ? open_batch_queue(run_, input_, restored, wait) : 0;
-    has_unsaved_ = !restored && job_step_ > 0;
     input_.taken->begin(first_);
   }
 
@@ -214,7 +213,9 @@ class Run {
     const std::uint64_t done = steps_->done();
     // Whether the last checkpoint is among the best is to be known when it is written.
     if (!terminated && (run_.job.checkpoint().keep_best() > 0 || evaluation_->keeps_best())) measure(done);
-    if (checkpoints_->enabled() && (done > first_ || has_unsaved_)) save();
+    // With a queue the others' last steps may be behind this one's.
+    if (input_.taken) checkpoints_->outdate();
+    if (checkpoints_->enabled() && (done > first_ || input_.taken)) save();
     if (input_.taken) {
       input_.taken->leave(run_.peers.leader() && steps_->finished_early(), waits_.start());
       log_info("input: this worker took {} of the job's {} batches", input_.taken->finished(),
@@ -286,7 +287,6 @@ class Run {
   std::optional<RunReport> report_;  // goes before the steps, which the HTTP thread sees through it
   std::uint64_t first_ = 0;
   std::uint64_t job_step_ = 0;  // that it begins at
-  bool has_unsaved_ = false;    // others have made steps that no checkpoint has
   std::string stopped_early_;   // why
 };
 
