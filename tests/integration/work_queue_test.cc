@@ -184,6 +184,14 @@ TEST_F(WorkQueueTest, AResumedJobGivesTheRestAlsoToAnotherNumberOfWorkers) {
   EXPECT_THAT(uses(), Each(3));
 }
 
+TEST_F(WorkQueueTest, TheLastCheckpointHasWhatOthersMadeBehindTheLeadersLastStep) {
+  const Environment slow(slow_kernels(20ms, 1));
+  // The leader saves behind each of its steps, and worker 1 is at work when there are no more for it.
+  Cluster cluster(directory() / "run", job(2, 1, checkpoints(1)), {2, 1});
+  cluster.expect_success();
+  EXPECT_THAT(uses(), Each(1));
+}
+
 TEST_F(WorkQueueTest, AloneTheOrderIsThatOfAll) {
   const std::vector<std::string> local{"strategy.kind=LOCAL", "strategy.consistency=BSP"};
   const std::vector<float> all = train("all", job(1, 1, local).with({"input.shard=ALL"}));

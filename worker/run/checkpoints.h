@@ -50,6 +50,8 @@ class RunCheckpoints {
   /// Once a step. `cursor` is that of the input behind it.
   void save(std::uint64_t done, const std::string& cursor, const std::map<std::string, double>& metrics,
             const std::map<std::string, std::string>& attributes, const WaitContext& wait);
+  /// Others have made steps since the last one, so that save() writes that step again.
+  void outdate() { saved_ = UINT64_MAX; }
   /// Of this run's checkpoint of that step; empty where there is none.
   std::string directory_of(std::uint64_t step) const;
   bool enabled() const { return checkpointer_ != nullptr; }

@@ -253,7 +253,9 @@ class Run {
     // Whether the last checkpoint is among the best is to be known when it is written.
     if (!terminated && (run_.job.checkpoint().keep_best() > 0 || parts_.evaluation->keeps_best()))
       measure(done);
-    if (parts_.checkpoints->enabled() && (done > parts_.first() || parts_.has_unsaved())) save();
+    // With a queue the others' last steps may be behind this one's.
+    if (parts_.input.taken) parts_.checkpoints->outdate();
+    if (parts_.checkpoints->enabled() && (done > parts_.first() || parts_.input.taken)) save();
     if (parts_.input.taken) leave_queue();
     finish_steps();
     if (!terminated) {

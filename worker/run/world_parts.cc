@@ -82,7 +82,6 @@ std::uint64_t WorldParts::start(const WaitContext& wait) {
 void WorldParts::take_batches(std::uint64_t first, const std::optional<CheckpointInfo>& restored,
                               const WaitContext& wait) {
   job_step_ = run_.peers.leader() ? open_batch_queue(run_, input, restored, wait) : 0;
-  has_unsaved_ = !restored && job_step_ > 0;
   input.taken->begin(first);
 }
 

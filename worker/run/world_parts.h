@@ -40,8 +40,6 @@ class WorldParts {
   std::uint64_t job_step() const { return job_step_; }  // of the job, that it begins at
   /// Behind the last one of this worker; of a queue of batches nobody knows before how many it takes.
   std::uint64_t last_step() const { return input.taken ? UINT64_MAX : input.total_steps; }
-  /// Others have made steps that no checkpoint has.
-  bool has_unsaved() const { return has_unsaved_; }
   bool begun() const { return begun_; }  // a step was to be made
   void begin() { begun_ = true; }
   const comm::Holding& holding() const { return holding_; }  // behind hold_state()
@@ -73,7 +71,7 @@ class WorldParts {
   RunReport* report_ = nullptr;
   std::string evaluations_;  // how they went in the worlds before
   std::uint64_t first_ = 0, job_step_ = 0;
-  bool drawn_ = false, begun_ = false, has_unsaved_ = false;
+  bool drawn_ = false, begun_ = false;
   comm::Holding holding_;
 };
 
