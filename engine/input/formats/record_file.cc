@@ -63,12 +63,13 @@ bool parse_float_value(std::string_view text, float& value) {
   return std::isfinite(value) || !std::isfinite(exact);
 }
 
-/// Digits that are no integer's decimal text, "007" and what int64 does not hold, are names: as numbers they
-/// would be others.
+/// Digits that are no integer's decimal text but for a plus, "007" and what int64 does not hold, are names:
+/// as numbers they would be others.
 bool is_name_of_digits(std::string_view text) {
-  std::int64_t integer = 0;
-  const std::string_view digits = text.starts_with('-') || text.starts_with('+') ? text.substr(1) : text;
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const std::string_view digits = text.starts_with('-') ? text.substr(1) : text;
   if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos) return false;
+  std::int64_t integer = 0;
   return !parse(text, integer) || std::to_string(integer) != text;
 }
 
