@@ -1,11 +1,13 @@
-# The project's warnings, as errors, for both languages. Of sources compiled together GCC 12 warns of what is not there
-# (overread, maybe uninitialised), and who builds to use must not fail by it.
-set(werror)
-if(NOT BRAID_UNITY)
-  set(werror $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+# The project's warnings, as errors, for both languages. Of sources compiled together GCC 12 warns of what is not there,
+# and who builds to use must neither fail by it nor read it.
+if(BRAID_UNITY)
+  set(strictness -Wno-array-bounds -Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow
+      -Wno-stringop-overread)
+else()
+  set(strictness -Werror)
 endif()
 set(BRAID_WARNINGS
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra> ${werror}
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra> "$<$<COMPILE_LANGUAGE:CXX>:${strictness}>"
   $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall>
   $<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda> $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
 
