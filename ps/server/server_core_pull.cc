@@ -85,12 +85,13 @@ void ServerCore::keep_ahead(const std::shared_ptr<PullJob>& job) {
 /// the others do.
 void ServerCore::look_for_round(PullJob& job) const {
   job.step = job.min_version;
-  if (!started_ || !timed() || job.sender.worker == kObserver || !job.insert) return;
+  if (!started_ || !timed() || job.sender.worker == kObserver) return;
   job.min_version = late_->round_to_pull(job.sender.worker, job.step);
   // Behind the last round there is none to wait for: the answer says that it is over.
   if (const std::uint64_t rounds = tables_->set().timed.rounds; rounds > 0)
     job.min_version = std::min(job.min_version, rounds);
-  if (late_->is_here(job.sender.worker)) return;
+  // What is pulled beside steps, to evaluate, begins none.
+  if (late_->is_here(job.sender.worker) || !job.insert) return;
   for (TableId table : tables_->ids_of(job))
     job.begins_at = std::max(job.begins_at, rounds_->open_round(table) + 1);
 }

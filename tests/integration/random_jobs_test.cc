@@ -151,12 +151,12 @@ class Draw {
   void servers() {
     run_.shape.servers = one_of_numbers({1, 1, 2, 3});
     if (chance(0.3)) of_run("strategy.ps.pull_ahead=true");
-    if (chance(0.3)) of_run("strategy.ps.cache_rows=100000");
+    const bool caches = chance(0.3);
+    if (caches) of_run("strategy.ps.cache_rows=100000");
     if (chance(0.3)) of_run("strategy.ps.table_threads=2");
     if (chance(0.2)) of_run("strategy.ps.shared_memory=false");
-    // Not TIMED: what its leader evaluates may lack the last round.
     if (strategy_ == "PS" && chance(0.2)) {
-      of_run("strategy.consistency=SSP");
+      of_run("strategy.consistency=" + one_of({"SSP", caches ? "BSP" : "TIMED"}));
       of_run("strategy.staleness=0");
     }
   }

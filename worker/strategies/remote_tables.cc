@@ -335,7 +335,7 @@ bool RemoteTables::fill(const CheckpointInfo* restored, bool resume, const WaitC
 void RemoteTables::refresh(const WaitContext& wait) {
   std::vector<Tensor> values;
   ps::PullRequest all;
-  all.min_version = bsp() ? steps_ : 0;
+  all.min_version = means() ? steps_ : 0;
   all.insert = false;
   all.names_all = true;
   for (std::size_t t = 0; t < set_.dense.size(); ++t) {
