@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <ctime>
-#include <random>
 #include <tuple>
 
 #include "base/checked_text.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/random_id.h"
 #include "proto/checkpoint.pb.h"
 
 namespace braid {
@@ -33,9 +33,7 @@ std::string CheckpointRun::describe() const {
 }
 
 CheckpointRun make_run(std::uint64_t number) {
-  std::random_device random;
-  const std::uint64_t id = (std::uint64_t{random()} << 32) | random();
-  return {number, fmt::format("{:016x}", id), static_cast<std::int64_t>(std::time(nullptr)), false};
+  return {number, fmt::format("{:016x}", random_id()), static_cast<std::int64_t>(std::time(nullptr)), false};
 }
 
 std::optional<CheckpointRun> read_run_file(const std::filesystem::path& root) {

@@ -7,11 +7,11 @@
 #include <chrono>
 #include <cstring>
 #include <map>
-#include <random>
 #include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/random_id.h"
 #include "comm/ring/hello.h"
 #include "comm/ring/newcomers.h"
 
@@ -76,8 +76,7 @@ class MeshBuilder {
     auto key = [&](int rank) { return fmt::format("{}/{}/address", options_.name, rank); };
     auto group_key = options_.name + "/group";
     if (options_.rank == 0) {
-      std::random_device random;
-      group_ = (static_cast<std::uint64_t>(random()) << 32) | random();
+      group_ = random_id();
       rendezvous_.set_text(group_key, std::to_string(group_), wait_);
     }
     rendezvous_.set_text(key(options_.rank), own, wait_);

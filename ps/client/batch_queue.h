@@ -59,6 +59,8 @@ struct QueuePlan {
   std::uint64_t take = 16;  // batches of a unit, at most
   std::int64_t batch_rows = 1;
   int workers = 1;
+
+  bool operator==(const QueuePlan&) const = default;
 };
 
 /// Thread rule: any thread.

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "base/error.h"
+#include "comm/rendezvous/grpc_channel.h"
 #include "proto/ps.grpc.pb.h"
-#include "ps/client/channel.h"
 #include "ps/control_status.h"
 
 namespace braid::ps {
@@ -16,7 +16,7 @@ struct ControlLink::Impl {
   Impl(int index, std::string where, const comm::Security& security)
       : server(index),
         address(std::move(where)),
-        stub(proto::ParameterServer::NewStub(make_channel(address, security))) {}
+        stub(proto::ParameterServer::NewStub(comm::make_channel(address, security))) {}
 
   template <class Request, class Reply>
   void call(const char* what,
@@ -26,7 +26,7 @@ struct ControlLink::Impl {
     const std::string place = fmt::format("[ps] server {} ({}): {}", server, address, what);
     wait.check(place);
     grpc::ClientContext context;
-    context.set_deadline(system_deadline(wait));
+    context.set_deadline(comm::call_deadline(wait));
     context.set_wait_for_ready(true);
     std::stop_callback on_stop(wait.stop, [&] { context.TryCancel(); });
     const grpc::Status status = ((*stub).*method)(&context, request, reply);

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <future>
-#include <random>
 #include <set>
 #include <thread>
 
 #include "base/log.h"
+#include "base/random_id.h"
 #include "comm/transport/peer_probe.h"
 #include "proto/ps.pb.h"
 #include "ps/client/fleet.h"
@@ -22,11 +22,6 @@ namespace braid::ps {
 namespace {
 
 constexpr std::chrono::milliseconds kRegisterTurn{300};
-
-std::uint64_t new_session() {
-  std::random_device random;
-  return (std::uint64_t{random()} << 32) | random();
-}
 
 void fill(const Sender& sender, proto::PsSender* out) {
   out->set_job(sender.job);
@@ -47,7 +42,7 @@ void run_blocking(const std::function<void(PsClient::Done)>& start) {
 }  // namespace
 
 struct PsClient::Impl {
-  explicit Impl(Options given) : options(std::move(given)), session(new_session()) {}
+  explicit Impl(Options given) : options(std::move(given)), session(random_id()) {}
 
   ~Impl() {
     fleet.timer.close();

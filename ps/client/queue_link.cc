@@ -4,9 +4,8 @@
 #include <grpcpp/grpcpp.h>
 
 #include "base/error.h"
-#include "comm/rendezvous/grpc_credentials.h"
+#include "comm/rendezvous/grpc_channel.h"
 #include "proto/work_queue.grpc.pb.h"
-#include "ps/client/channel.h"
 #include "ps/control_status.h"
 
 namespace braid::ps {
@@ -18,7 +17,7 @@ class QueueLink final : public BatchQueue {
  public:
   explicit QueueLink(QueueLinkOptions options)
       : options_(std::move(options)),
-        stub_(proto::WorkQueue::NewStub(make_channel(options_.address, options_.security))) {}
+        stub_(proto::WorkQueue::NewStub(comm::make_channel(options_.address, options_.security))) {}
 
   std::string open(const QueuePlan& plan, const std::string& state, bool keep,
                    const WaitContext& wait) override {
@@ -84,7 +83,7 @@ class QueueLink final : public BatchQueue {
     const std::string place = fmt::format("[queue] {} at {}", what, options_.address);
     wait.check(place);
     grpc::ClientContext context;
-    context.set_deadline(system_deadline(wait));
+    context.set_deadline(comm::call_deadline(wait));
     context.set_wait_for_ready(true);
     std::stop_callback on_stop(wait.stop, [&] { context.TryCancel(); });
     const grpc::Status status = ((*stub_).*method)(&context, request, reply);

@@ -5,11 +5,11 @@
 
 #include <mutex>
 #include <optional>
-#include <random>
 #include <string>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/random_id.h"
 #include "proto/work_queue.grpc.pb.h"
 #include "ps/control_status.h"
 #include "ps/server/work_queue.h"
@@ -19,11 +19,6 @@ namespace {
 
 constexpr int kMostHeld = 4096;
 constexpr std::size_t kMostText = 1 << 20;
-
-std::uint64_t random_life() {
-  std::random_device random;
-  return ((std::uint64_t{random()} << 32) | random()) | 1;
-}
 
 QueueCall call_of(const proto::QueueTalkRequest& in) {
   if (in.held_size() > kMostHeld)
@@ -57,12 +52,12 @@ class QueueService final : public proto::WorkQueue::CallbackService {
       if (is_older(request->scope()))
         throw Unavailable(fmt::format("[queue] job '{}' is at incarnation {}, not at {}", job_, incarnation_,
                                       request->scope().incarnation()));
-      const bool same = queue_ && is_of(request->scope()) && is_same(plan);
+      const bool same = queue_ && is_of(request->scope()) && queue_->plan() == plan;
       if (!same || !request->keep()) {
         const QueueState state = request->state().empty()
                                      ? QueueState{plan.batch_rows, plan.epoch_batches, 0, {}}
                                      : QueueState::parse(request->state());
-        WorkQueue made(plan, state, random_life(), patience_);  // which may throw
+        WorkQueue made(plan, state, random_id(), patience_);  // which may throw
         queue_.emplace(std::move(made));
         job_ = request->scope().job();
         incarnation_ = request->scope().incarnation();
@@ -105,11 +100,6 @@ class QueueService final : public proto::WorkQueue::CallbackService {
   }
   bool is_older(const proto::QueueScope& scope) const {
     return queue_ && scope.job() == job_ && scope.incarnation() < incarnation_;
-  }
-  bool is_same(const QueuePlan& plan) const {
-    const QueuePlan& own = queue_->plan();
-    return own.epoch_batches == plan.epoch_batches && own.total == plan.total && own.take == plan.take &&
-           own.batch_rows == plan.batch_rows && own.workers == plan.workers;
   }
 
   /// REQUIRES: the lock.

@@ -3,17 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 
 #include "base/log.h"
+#include "base/random_id.h"
 
 namespace braid::ps {
 namespace {
-
-std::uint64_t new_instance() {
-  std::random_device random;
-  return (std::uint64_t{random()} << 32) | random();
-}
 
 std::uint64_t bytes_of(const std::vector<DensePart>& parts) {
   std::uint64_t bytes = 0;
@@ -25,7 +20,7 @@ std::uint64_t bytes_of(const std::vector<DensePart>& parts) {
 
 ServerCore::ServerCore(Options options)
     : options_(options),
-      instance_(new_instance()),
+      instance_(random_id()),
       counters_(std::make_shared<ServerCounters>()),
       members_(options.heartbeat_timeout),
       table_threads_(options.table_threads) {}

@@ -10,10 +10,10 @@
 #include <cstdint>
 #include <cstring>
 #include <ctime>
-#include <random>
 #include <system_error>
 
 #include "base/log.h"
+#include "base/random_id.h"
 
 namespace braid::ps {
 namespace {
@@ -45,9 +45,7 @@ bool is_dead(const std::filesystem::path& path, std::chrono::seconds age) {
 }  // namespace
 
 std::string new_socket_file(int index) {
-  std::random_device random;
-  const std::uint64_t name = (std::uint64_t{random()} << 32) | random();
-  return fmt::format("/tmp/{}{:016x}-{}{}", kPrefix, name, index, kSuffix);
+  return fmt::format("/tmp/{}{:016x}-{}{}", kPrefix, random_id(), index, kSuffix);
 }
 
 void remove_dead_sockets(const std::filesystem::path& directory, std::chrono::seconds age) {

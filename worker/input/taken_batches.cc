@@ -1,9 +1,9 @@
 #include "worker/input/taken_batches.h"
 
 #include <algorithm>
-#include <random>
 
 #include "base/log.h"
+#include "base/random_id.h"
 
 namespace braid::worker {
 namespace {
@@ -15,15 +15,10 @@ constexpr milliseconds kLookForStop{50};  // for a request to stop, while a batc
 constexpr milliseconds kAskAgain{50};
 constexpr std::chrono::seconds kOneCall{5};
 
-std::uint64_t new_session() {
-  std::random_device random;
-  return ((std::uint64_t{random()} << 32) | random()) | 1;
-}
-
 }  // namespace
 
 TakenBatches::TakenBatches(std::shared_ptr<ps::BatchQueue> queue, TakenBatchesOptions options)
-    : queue_(std::move(queue)), options_(std::move(options)), session_(new_session()) {}
+    : queue_(std::move(queue)), options_(std::move(options)), session_(random_id()) {}
 
 TakenBatches::~TakenBatches() = default;
 
