@@ -71,8 +71,7 @@ void make_elastic(LaunchCommandOptions& options, bool is_subcommand) {
   if (!is_subcommand || options.command.front() != "train")
     throw InvalidArgument(
         "--min-workers and --max-workers are for braid launch ... -- train; a program sets strategy.elastic "
-        "in "
-        "its job");
+        "in its job");
   const auto add = [&](const char* field, int value) {
     if (value == 0) return;
     options.launch.command.push_back("--set");

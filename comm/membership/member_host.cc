@@ -35,8 +35,8 @@ Says formed(const World& world) {
 
 Says end_of(const ErrorPtr& why) {
   Says says;
-  says.mutable_end()->set_code(why ? static_cast<int>(why->code) : 0);
-  says.mutable_end()->set_why(why ? why->message : kJobHasEnded);
+  says.mutable_end()->set_code(static_cast<int>(why->code));
+  says.mutable_end()->set_why(why->message);
   return says;
 }
 
@@ -298,10 +298,7 @@ void Host::end(const ErrorPtr& why) {
   if (!over_) {
     over_ = true;
     why_over_ = why ? why : make_error(ErrorCode::Cancelled, kJobHasEnded);
-    for (const auto& [id, line] : lines_) {
-      line->say(end_of(why));
-      line->close();
-    }
+    tell_the_end();
   }
   told_ = nullptr;
   changed_.wait_for(lock, kFarewellTime, [&] { return lines_.empty(); });

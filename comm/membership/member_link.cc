@@ -125,8 +125,7 @@ void WorkerAttendance::take(const proto::LeaderSays& says) {
   } else if (says.has_over()) {
     if (told_) told_(says.over().generation(), says.over().why());
   } else if (says.has_end()) {
-    ended_ = says.end().code() == 0 ? make_error(ErrorCode::Cancelled, says.end().why())
-                                    : make_error(static_cast<ErrorCode>(says.end().code()), says.end().why());
+    ended_ = make_error(static_cast<ErrorCode>(says.end().code()), says.end().why());
     // An end in order is one that all come to by themselves.
     if (told_ && ended_->code != ErrorCode::Cancelled) told_(0, says.end().why());
   } else if (says.says_case() == proto::LeaderSays::kRefused) {

@@ -8,14 +8,15 @@
 
 namespace braid {
 
-bool writes(const Node& node) {
-  if (node.op->side_effect) return true;
+bool writes_variable(const Node& node) {
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     const Access access = handle_access(*node.op, i);
     if (access == Access::Write || access == Access::ReadWrite) return true;
   }
   return false;
 }
+
+bool writes(const Node& node) { return node.op->side_effect || writes_variable(node); }
 
 WriteOrder::WriteOrder(const Graph& graph) : graph_(graph), is_late_(static_cast<std::size_t>(graph.size())) {
   const auto is_late = [&](NodeId id) { return is_late_[static_cast<std::size_t>(id)] != 0; };

@@ -10,6 +10,8 @@
 
 namespace braid {
 
+/// Whether one of its handles is of a variable that it changes.
+bool writes_variable(const Node& node);
 /// Whether it changes a variable, or does something else that others may wait for.
 bool writes(const Node& node);
 

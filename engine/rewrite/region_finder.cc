@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "engine/fusion/rules.h"
+#include "engine/graph/write_order.h"
 #include "engine/ir/device_name.h"
 #include "engine/ir/op.h"
 #include "engine/program/cost_model.h"
@@ -23,14 +24,6 @@ constexpr std::int64_t kFewRows = 32;
 constexpr std::int64_t kManyElements = 1 << 20;
 /// Of a search for a way back into a region; what takes longer is left alone.
 constexpr int kMostSteps = 20000;
-
-bool writes_variable(const Node& node) {
-  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-    const Access access = handle_access(*node.op, i);
-    if (access == Access::Write || access == Access::ReadWrite) return true;
-  }
-  return false;
-}
 
 class RegionFinder {
  public:

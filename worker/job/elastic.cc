@@ -50,8 +50,7 @@ std::string objection_to_elastic(const proto::Job& job) {
   if (strategy.kind() != proto::Strategy::ALLREDUCE)
     return fmt::format(
         "strategy.elastic is for strategy.kind ALLREDUCE, where every worker holds all variables; with {} "
-        "use "
-        "braid launch --max-restarts, which goes on from the newest checkpoint",
+        "use braid launch --max-restarts, which goes on from the newest checkpoint",
         proto::Strategy::Kind_Name(strategy.kind()));
   if (strategy.backend() == proto::Strategy::MPI)
     return "strategy.elastic needs strategy.backend RING or NCCL: MPI ends all ranks with one";

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "comm/communicator.h"
 #include "engine/device/accelerator.h"
+#include "engine/graph/write_order.h"
 #include "engine/ir/op.h"
 #include "engine/ops/common/index_groups.h"
 #include "engine/program/program.h"
@@ -28,14 +29,6 @@ DType wire_of(proto::Strategy::Wire wire) {
     default:
       return DType::Float32;
   }
-}
-
-bool writes_variable(const Node& node) {
-  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-    const Access access = handle_access(*node.op, i);
-    if (access == Access::Write || access == Access::ReadWrite) return true;
-  }
-  return false;
 }
 
 }  // namespace
