@@ -8,11 +8,7 @@
 namespace braid::cuda::attention {
 
 template <class M, int W>
-using QuerySizes = Sizes<M, W, M::kIsHalf && !M::kIsGroup ? 2 : 1,
-                         M::kIsGroup  ? 64
-                         : M::kIsHalf ? 32
-                                      : 16,
-                         2>;
+using QuerySizes = Sizes<M, W, M::kIsHalf ? 2 : 1, M::kIsHalf ? 32 : 16, 2>;
 template <class M, int W>
 using KeySizes = Sizes<M, W, 1, M::kIsHalf ? 64 : 16, 2>;
 
@@ -73,12 +69,12 @@ __device__ void turn_back(Scores (&scores)[1][kScores], Scores (&slopes)[1][kSco
 }
 
 template <class M, int W, bool kSoftmax>
-__global__ void __launch_bounds__(QuerySizes<M, W>::kThreads, M::kIsGroup ? 1 : 2)
+__global__ void __launch_bounds__(QuerySizes<M, W>::kThreads, 2)
     query_gradient_kernel(const __grid_constant__ AttentionArgs args) {
   using E = typename M::Element;
   using S = QuerySizes<M, W>;
   extern __shared__ uint4 memory[];
-  E* const queries = tiles_in<M>(memory);
+  E* const queries = reinterpret_cast<E*>(memory);
   E* const gradients = queries + S::kOwnElements;
   E* const others = gradients + S::kOwnElements;
   Plan::Piece piece;
@@ -113,16 +109,13 @@ __global__ void __launch_bounds__(QuerySizes<M, W>::kThreads, M::kIsGroup ? 1 : 
   for_tiles<M>(tiles, load, [&](int tile, int stage) {
     const E* const keys = others + stage * 2 * S::kOtherElements;
     const int key = tile * S::kOther;
-    if (!M::kIsGroup && (begin >= end || !mask.any(begin, end, key, key + S::kOther))) return;
+    if ((begin >= end || !mask.any(begin, end, key, key + S::kOther))) return;
     Scores scores[S::kRows][S::kScores] = {}, slopes[S::kRows][S::kScores] = {};
-    begin_tiles<M>(scores, slopes);
-    multiply_tiles<M, W, S>(scores, queries, row, keys);
-    multiply_tiles<M, W, S>(slopes, gradients, row, keys + S::kOtherElements);
-    finish_tiles<M>(scores, slopes);
+    add_scores<M, W>(scores, queries, row, keys);
+    add_scores<M, W>(slopes, gradients, row, keys + S::kOtherElements);
     turn_to_slopes<M, kSoftmax>(scores, slopes, of_rows, scale);
     if (!mask.all(begin, end, key, key + S::kOther)) hide(slopes, mask, query, key + lane_id() % 4 * 2, 0.0F);
-    add_products<M, W, S>(sums, slopes, keys);
-    finish_tiles<M>(sums);
+    add_weighted<M, W>(sums, slopes, keys);
   });
 
   float by[S::kRows][2];
@@ -134,12 +127,12 @@ __global__ void __launch_bounds__(QuerySizes<M, W>::kThreads, M::kIsGroup ? 1 : 
 }
 
 template <class M, int W, bool kSoftmax>
-__global__ void __launch_bounds__(KeySizes<M, W>::kThreads, M::kIsGroup ? 1 : 2)
+__global__ void __launch_bounds__(KeySizes<M, W>::kThreads, 2)
     key_gradient_kernel(const __grid_constant__ AttentionArgs args) {
   using E = typename M::Element;
   using S = KeySizes<M, W>;
   extern __shared__ uint4 memory[];
-  E* const keys = tiles_in<M>(memory);
+  E* const keys = reinterpret_cast<E*>(memory);
   E* const values = keys + S::kOwnElements;
   E* const others = values + S::kOwnElements;
   Plan::Piece piece;
@@ -167,21 +160,18 @@ __global__ void __launch_bounds__(KeySizes<M, W>::kThreads, M::kIsGroup ? 1 : 2)
     const E* const queries = others + stage * 2 * S::kOtherElements;
     const int query = tile * S::kOther + lane_id() % 4 * 2;
     const int last = min((tile + 1) * S::kOther, length);
-    if (!M::kIsGroup && (begin >= end || !mask.any(tile * S::kOther, last, begin, end))) return;
+    if ((begin >= end || !mask.any(tile * S::kOther, last, begin, end))) return;
     Scores scores[1][S::kScores] = {}, slopes[1][S::kScores] = {};
-    begin_tiles<M>(scores, slopes);
-    multiply_tiles<M, W, S>(scores, keys, row, queries);
-    multiply_tiles<M, W, S>(slopes, values, row, queries + S::kOtherElements);
-    finish_tiles<M>(scores, slopes);
+    add_scores<M, W>(scores, keys, row, queries);
+    add_scores<M, W>(slopes, values, row, queries + S::kOtherElements);
     turn_back<M, kSoftmax>(scores, slopes, scale,
                            [&](int column) { return query_sums(args, piece.row, head, query + column); });
     if (!mask.all(tile * S::kOther, last, begin, end)) {
       hide_across(scores, mask, key, query, 0.0F);
       hide_across(slopes, mask, key, query, 0.0F);
     }
-    add_products<M, W, S>(dv, scores, queries + S::kOtherElements);
-    add_products<M, W, S>(dk, slopes, queries);
-    finish_tiles<M>(dv, dk);
+    add_weighted<M, W>(dv, scores, queries + S::kOtherElements);
+    add_weighted<M, W>(dk, slopes, queries);
   });
 
   const float share = kSoftmax ? 1.0F : static_cast<float>(args.share());

@@ -12,20 +12,17 @@ namespace braid::cuda::attention {
 
 inline constexpr float kLog2E = 1.4426950408889634F, kLn2 = 0.6931471805599453F;
 
-inline constexpr int kGroupAlignment = 1024;
-
 /// kOwnTiles matrices of kOwn rows stay; two of kOther rows pass by.
 template <class M, int W, int kRowBlocks, int kOtherRows, int kOwnTiles>
 struct Sizes {
-  static constexpr int kWarps = M::kIsGroup ? 8 : 4, kThreads = 32 * kWarps;
+  static constexpr int kWarps = 4, kThreads = 32 * kWarps;
   static constexpr int kRows = kRowBlocks, kOwn = 16 * kRows * kWarps;
-  static constexpr int kUnit = M::kIsGroup ? 64 : 16 * kRows;  // rows that skip tiles together
+  static constexpr int kUnit = 16 * kRows;  // rows that skip tiles together
   static constexpr int kOther = kOtherRows, kScores = kOther / 8;
   static constexpr int kOwnElements = M::template kElements<W, kOwn>;
   static constexpr int kOtherElements = M::template kElements<W, kOther>;
   static constexpr std::size_t kBytes =
-      (kOwnTiles * kOwnElements + 4 * kOtherElements) * sizeof(typename M::Element) +
-      (M::kIsGroup ? kGroupAlignment : 0);
+      (kOwnTiles * kOwnElements + 4 * kOtherElements) * sizeof(typename M::Element);
 };
 
 /// `from`: the first value of the row. Rows behind `length`, and columns behind `width`, are zeros.
@@ -77,43 +74,6 @@ struct QueryTiles {
   }
 };
 
-/// Where tiles begin in a block's shared memory.
-template <class M>
-__device__ typename M::Element* tiles_in(void* memory) {
-  auto* const bytes = static_cast<std::byte*>(memory);
-  if constexpr (!M::kIsGroup) return reinterpret_cast<typename M::Element*>(bytes);
-  const auto beyond = static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)) % kGroupAlignment;
-  return reinterpret_cast<typename M::Element*>(bytes + (beyond == 0 ? 0 : kGroupAlignment - beyond));
-}
-
-/// Before and after multiply_tiles(), and after add_products(), to these.
-template <class M, class... AllScores>
-__device__ void begin_tiles(AllScores&... scores) {
-  if constexpr (M::kIsGroup) begin_products(scores[0]...);
-}
-template <class M, class... AllScores>
-__device__ void finish_tiles(AllScores&... scores) {
-  if constexpr (M::kIsGroup) finish_products(scores[0]...);
-}
-/// Scores of the warp's rows of a tile that stays and all rows of one that passes by.
-template <class M, int W, class S>
-__device__ void multiply_tiles(Scores (&scores)[S::kRows][S::kScores], const typename M::Element* own,
-                               int row, const typename M::Element* other) {
-  if constexpr (M::kIsGroup)
-    add_group_scores<M, W, S::kOwn, S::kOther>(scores, own, row / 64 * 64, other);
-  else
-    add_scores<M, W>(scores, own, row, other);
-}
-/// sums += scores times the rows of a tile that passes by.
-template <class M, int W, class S>
-__device__ void add_products(Scores (&sums)[S::kRows][W / 8], const Scores (&scores)[S::kRows][S::kScores],
-                             const typename M::Element* other) {
-  if constexpr (M::kIsGroup)
-    add_group_weighted<M, W, S::kOther>(sums, scores, other);
-  else
-    add_weighted<M, W>(sums, scores, other);
-}
-
 /// load(tile, stage) and compute(tile, stage) for all of them; what was being copied before is there, too.
 template <class M, class Tiles, class Load, class Compute>
 __device__ void for_tiles(const Tiles& tiles, const Load& load, const Compute& compute) {
@@ -125,7 +85,6 @@ __device__ void for_tiles(const Tiles& tiles, const Load& load, const Compute& c
     if (next >= 0) load(next, stage ^ 1);
     end_group_of_copies();
     wait_for_copies<1>();
-    if constexpr (M::kIsGroup) show_to_groups();
     __syncthreads();
     compute(tile, stage);
     __syncthreads();

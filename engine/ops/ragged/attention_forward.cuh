@@ -6,7 +6,7 @@
 namespace braid::cuda::attention {
 
 template <class M, int W>
-using ForwardSizes = Sizes<M, W, M::kIsHalf && !M::kIsGroup ? 2 : 1, M::kIsHalf ? 64 : 32, 1>;
+using ForwardSizes = Sizes<M, W, M::kIsHalf ? 2 : 1, M::kIsHalf ? 64 : 32, 1>;
 
 /// Softmax of a lane's rows, so far: scores, in units of ln 2, are relative to the maxima.
 template <int kRows>
@@ -20,9 +20,9 @@ struct RunningSoftmax {
       sum[m][0] = sum[m][1] = 0;
     }
   }
-  /// Scores become weights, sums are scaled to the new maxima. Hidden scores are -infinity.
-  template <int kScores, int kColumns>
-  __device__ void go_on(Scores (&scores)[kRows][kScores], Scores (&sums)[kRows][kColumns], float scale) {
+  /// Scores become weights; sums so far are to be scaled by `factors`. Hidden scores are -infinity.
+  template <int kScores>
+  __device__ void weigh(Scores (&scores)[kRows][kScores], float scale, float (&factors)[kRows][2]) {
 #pragma unroll
     for (int m = 0; m < kRows; ++m)
 #pragma unroll
@@ -35,7 +35,7 @@ struct RunningSoftmax {
         most = fmaxf(most, __shfl_xor_sync(~0U, most, 1));
         most = fmaxf(most, __shfl_xor_sync(~0U, most, 2));
         const float base = most == -INFINITY ? 0.0F : most;
-        const float factor = exp2f(max[m][half] - base);
+        factors[m][half] = exp2f(max[m][half] - base);
         float added = 0;
 #pragma unroll
         for (int n = 0; n < kScores; ++n)
@@ -46,12 +46,7 @@ struct RunningSoftmax {
             added += score;
           }
         max[m][half] = most;
-        sum[m][half] = sum[m][half] * factor + added;
-#pragma unroll
-        for (int n = 0; n < kColumns; ++n) {
-          sums[m][n][2 * half] *= factor;
-          sums[m][n][2 * half + 1] *= factor;
-        }
+        sum[m][half] = sum[m][half] * factors[m][half] + added;
       }
   }
   /// Of all lanes that have the row.
@@ -62,13 +57,52 @@ struct RunningSoftmax {
   }
 };
 
+template <int kRows, int kColumns>
+__device__ void scale_rows(Scores (&sums)[kRows][kColumns], const float (&factors)[kRows][2]) {
+#pragma unroll
+  for (int m = 0; m < kRows; ++m)
+#pragma unroll
+    for (int n = 0; n < kColumns; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sums[m][n][e] *= factors[m][e / 2];
+}
+
+/// What sums of this lane's queries are multiplied by at the end; softmax's log_sum is written, too.
+template <int kRows>
+__device__ void finish_rows(const AttentionArgs& args, const PlannedRow& row, int head, int query,
+                            const RunningSoftmax<kRows>& softmax, bool is_softmax, float (&by)[kRows][2]) {
+#pragma unroll
+  for (int m = 0; m < kRows; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      by[m][half] = static_cast<float>(args.share());
+      if (!is_softmax) continue;
+      const float sum = softmax.whole_sum(m, half);
+      const int i = query + 16 * m + 8 * half;
+      by[m][half] = 1 / sum;
+      if (i < row.length && lane_id() % 4 == 0)
+        static_cast<float*>(args.new_log_sum)[(row.begin + i) * args.heads + head] =
+            softmax.max[m][half] * kLn2 + logf(sum);
+    }
+}
+
+template <class M, int kRows, int kScores>
+__device__ void silu_all(Scores (&scores)[kRows][kScores], float scale) {
+#pragma unroll
+  for (int m = 0; m < kRows; ++m)
+#pragma unroll
+    for (int n = 0; n < kScores; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) scores[m][n][e] = silu<M>(scores[m][n][e], scale);
+}
+
 template <class M, int W, bool kSoftmax>
 __global__ void __launch_bounds__(ForwardSizes<M, W>::kThreads, 2)
     forward_kernel(const __grid_constant__ AttentionArgs args) {
   using E = typename M::Element;
   using S = ForwardSizes<M, W>;
   extern __shared__ uint4 memory[];
-  E* const own = tiles_in<M>(memory);
+  E* const own = reinterpret_cast<E*>(memory);
   E* const others = own + S::kOwnElements;
   Plan::Piece piece;
   int head;
@@ -94,44 +128,24 @@ __global__ void __launch_bounds__(ForwardSizes<M, W>::kThreads, 2)
   for_tiles<M>(tiles, load, [&](int tile, int stage) {
     const E* const keys = others + stage * 2 * S::kOtherElements;
     const int key = tile * S::kOther;
-    if (!M::kIsGroup && (begin >= end || !mask.any(begin, end, key, key + S::kOther))) return;
+    if ((begin >= end || !mask.any(begin, end, key, key + S::kOther))) return;
     const bool sees_all = mask.all(begin, end, key, key + S::kOther);
     Scores scores[S::kRows][S::kScores] = {};
-    begin_tiles<M>(scores);
-    multiply_tiles<M, W, S>(scores, own, row, keys);
-    finish_tiles<M>(scores);
+    add_scores<M, W>(scores, own, row, keys);
     if constexpr (kSoftmax) {
       if (!sees_all) hide(scores, mask, query, key + lane_id() % 4 * 2, -INFINITY);
-      softmax.go_on(scores, sums, scale * kLog2E);
+      float factors[S::kRows][2];
+      softmax.weigh(scores, scale * kLog2E, factors);
+      scale_rows(sums, factors);
     } else {
-#pragma unroll
-      for (int m = 0; m < S::kRows; ++m)
-#pragma unroll
-        for (int n = 0; n < S::kScores; ++n)
-#pragma unroll
-          for (int e = 0; e < 4; ++e) scores[m][n][e] = silu<M>(scores[m][n][e], scale);
+      silu_all<M>(scores, scale);
       if (!sees_all) hide(scores, mask, query, key + lane_id() % 4 * 2, 0.0F);
     }
-    add_products<M, W, S>(sums, scores, keys + S::kOtherElements);
-    finish_tiles<M>(sums);
+    add_weighted<M, W>(sums, scores, keys + S::kOtherElements);
   });
 
   float by[S::kRows][2];
-#pragma unroll
-  for (int m = 0; m < S::kRows; ++m)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if constexpr (kSoftmax) {
-        const float sum = softmax.whole_sum(m, half);
-        const int i = query + 16 * m + 8 * half;
-        by[m][half] = 1 / sum;
-        if (i < length && lane_id() % 4 == 0)
-          static_cast<float*>(args.new_log_sum)[(piece.row.begin + i) * args.heads + head] =
-              softmax.max[m][half] * kLn2 + logf(sum);
-      } else {
-        by[m][half] = static_cast<float>(args.share());
-      }
-    }
+  finish_rows(args, piece.row, head, query, softmax, kSoftmax, by);
   store_rows<M, W, S::kRows>(args.results[0], args.are_halves[0], sums, by, args.v_at(piece.row.begin, head),
                              at.v_step, args.v_width, query, length);
 }

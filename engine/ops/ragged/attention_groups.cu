@@ -1,14 +1,21 @@
 // Compiled for sm_90a alone, which has the products of groups of warps.
-#include "engine/ops/ragged/attention_kernels.cuh"
+#include "engine/ops/ragged/attention_group_backward.cuh"
+#include "engine/ops/ragged/attention_group_forward.cuh"
 
 namespace braid::cuda::attention {
 namespace {
 
+template <class E, int W>
+Kernels of_width(bool softmax) {
+  const std::size_t shared = std::max(RingSizes<E, W, 1>::kBytes, RingSizes<E, W, 2>::kBytes);
+  if (softmax) return {launch_group_forward<E, W, true>, launch_group_backward<E, W, true>, shared};
+  return {launch_group_forward<E, W, false>, launch_group_backward<E, W, false>, shared};
+}
+
 template <class E>
 Kernels of_halves(std::int64_t width, bool softmax) {
   if (width <= 32 || width > 128) return {};
-  if (width <= 64) return kernels_of_width<GroupTiles<E>, 64>(softmax);
-  return kernels_of_width<GroupTiles<E>, 128>(softmax);
+  return width <= 64 ? of_width<E, 64>(softmax) : of_width<E, 128>(softmax);
 }
 
 }  // namespace

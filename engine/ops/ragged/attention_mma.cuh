@@ -31,7 +31,6 @@ constexpr int kPitch = W + kPack<E>;
 /// How tiles lie whose rows are padded.
 template <class E>
 struct PaddedTiles {
-  static constexpr bool kIsGroup = false;
   template <int W, int kRows>
   static constexpr int kElements = kRows* kPitch<E, W>;
   /// Of 16 bytes.
@@ -162,7 +161,7 @@ struct FloatTiles : PaddedTiles<float> {
 template <class E>
 struct GroupTiles {
   using Element = E;
-  static constexpr bool kIsHalf = true, kIsGroup = true;
+  static constexpr bool kIsHalf = true;
   template <int W, int kRows>
   static constexpr int kElements = kRows* W;
   template <int W, int kRows>
@@ -170,38 +169,6 @@ struct GroupTiles {
     return column / 64 * kRows * 64 + row * 64 + (column % 64 / 8 ^ row % 8) * 8;
   }
 };
-
-/// Between begin_products() and finish_products(): scores += own rows [row, row + 64) times all rows of
-/// other. Tiles have kOwn and kOther = 64 rows.
-template <class M, int W, int kOwn, int kOther>
-__device__ void add_group_scores(Scores (&scores)[1][8], const typename M::Element* own, int row,
-                                 const typename M::Element* other) {
-  static_assert(kOther == 64);
-#pragma unroll
-  for (int k = 0; k < W; k += 16)
-    multiply_groups<typename M::Element>(scores[0], group_matrix(own + k / 64 * kOwn * 64, row, k % 64),
-                                         group_matrix(other + k / 64 * kOther * 64, 0, k % 64));
-}
-/// Until finish_products(): sums += scores times the rows of other.
-template <class M, int W, int kOther>
-__device__ void add_group_weighted(Scores (&sums)[1][W / 8], const Scores (&scores)[1][8],
-                                   const typename M::Element* other) {
-  using E = typename M::Element;
-  std::uint32_t factors[4][4];
-#pragma unroll
-  for (int step = 0; step < 4; ++step) {
-    const auto a = HalfTiles<E>::factor(scores[0], step);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) factors[step][i] = a.at[i];
-  }
-  begin_products(sums[0]);
-#pragma unroll
-  for (int step = 0; step < 4; ++step)
-#pragma unroll
-    for (int part = 0; part < W / 64; ++part)
-      multiply_groups_across<E>(reinterpret_cast<Scores(&)[8]>(sums[0][8 * part]), factors[step],
-                                group_matrix(other + part * kOther * 64, 16 * step, 0));
-}
 
 /// scores[m][n] += own rows [row + 16 m, ...) times rows [8 n, ...) of other, over W columns.
 template <class M, int W, int kRows, int kTiles>

@@ -103,6 +103,9 @@ __global__ void __launch_bounds__(kPlanThreads)
     if (thread == kPlanThreads - 1) tiles_before = before + up_to_here;
     __syncthreads();
   }
+  for (int r = thread / 32; r < plan.count; r += kWarps)
+    for (int tile = thread % 32; tile < tiles_of(plan.rows[r]); tile += 32)
+      plan.tile_rows[plan.first_tiles[r] + tile] = r;
   if (thread == 0) {
     plan.first_tiles[plan.count] = tiles_before;
     *plan.longest = longest > 0 ? static_cast<std::int64_t>(longest) : 1;
@@ -132,6 +135,7 @@ Planner::Planner(const PrepareContext& c, const braid::attention::Inputs& in)
 std::size_t Planner::bytes() const {
   const auto rows = static_cast<std::size_t>(rows_);
   return aligned(rows * sizeof(PlannedRow)) + aligned((rows + 1) * sizeof(std::int32_t)) +
+         aligned(static_cast<std::size_t>(most_tiles()) * sizeof(std::int32_t)) +
          aligned(sizeof(std::int64_t));
 }
 
@@ -143,6 +147,8 @@ Plan Planner::make(const KernelArgs& a, void* memory) const {
   at += aligned(rows * sizeof(PlannedRow));
   plan.first_tiles = reinterpret_cast<std::int32_t*>(at);
   at += aligned((rows + 1) * sizeof(std::int32_t));
+  plan.tile_rows = reinterpret_cast<std::int32_t*>(at);
+  at += aligned(static_cast<std::size_t>(most_tiles()) * sizeof(std::int32_t));
   plan.longest = reinterpret_cast<std::int64_t*>(at);
   plan.count = static_cast<std::int32_t>(rows_);
   const Targets targets{targets_ < 0 ? nullptr : a.inputs[targets_], are_wide_, max_length_};

@@ -19,6 +19,7 @@ struct PlannedRow {
 struct Plan {
   PlannedRow* rows;           // [count], the longest first
   std::int32_t* first_tiles;  // [count + 1]: tiles of the rows before
+  std::int32_t* tile_rows;    // of each tile, its row
   std::int64_t* longest;      // [1]
   std::int32_t count;
 
@@ -30,7 +31,7 @@ struct Plan {
   /// Tile `tile` of all, of a row from its end or from its front. False: there is none.
   __device__ bool piece(std::int64_t tile, bool from_front, Piece& to) const {
     if (tile >= first_tiles[count]) return false;
-    const auto r = row_of_value(count, tile, [&](std::int64_t row) { return first_tiles[row]; });
+    const std::int32_t r = tile_rows[tile];
     const std::int32_t tiles = first_tiles[r + 1] - first_tiles[r];
     to.row = rows[r];
     const auto place = static_cast<std::int32_t>(tile - first_tiles[r]);

@@ -88,15 +88,29 @@ __device__ inline void wait_for_copies() {
 // halves has 128 bytes a row, whose 16-byte pieces are swapped: piece c of row r lies at c ^ (r % 8). Tiles
 // begin at multiples of 1024 bytes.
 
-/// What the instructions take for rows from `row` on, a multiple of 8, and the piece of 16 columns that
-/// begins at `column`, or where rows are added over, at column 0.
-__device__ inline std::uint64_t group_matrix(const void* tile, int row, int column) {
-  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(tile)) + row * 128 + column * 2;
-  constexpr std::uint64_t kSwapsOf128Bytes = std::uint64_t{1} << 62,
-                          kEightRows = std::uint64_t{1024 / 16} << 32;
-  return kSwapsOf128Bytes | kEightRows | std::uint64_t{1} << 16 | (address & 0x3ffffU) >> 4;
-}
-/// What ordinary instructions, and copies that are complete, wrote is seen by products from now on.
+/// What the instructions take for the piece of 16 columns that begins at `column` of rows from `row` on, a
+/// multiple of 8; where rows are added over, at column 0. Tiles side by side follow each other as rows.
+class GroupMatrix {
+ public:
+  /// `tile` is the same in all lanes. The shuffle tells the compiler, and keeps it from holding all of a
+  /// tile's numbers in registers from loop to loop.
+  __device__ explicit GroupMatrix(const void* tile)
+      : first_(__shfl_sync(~0U,
+                           kNext64Columns << 16 |
+                               (static_cast<std::uint32_t>(__cvta_generic_to_shared(tile)) & 0x3ffffU) >> 4,
+                           0)) {}
+  __device__ std::uint64_t at(int row, int column) const {
+    return std::uint64_t{kSwapsOf128Bytes | kEightRows} << 32 |
+           (first_ + static_cast<std::uint32_t>((row * 128 + column * 2) >> 4));
+  }
+
+ private:
+  static constexpr std::uint32_t kSwapsOf128Bytes = 1U << 30, kEightRows = 1024 / 16;
+  static constexpr std::uint32_t kNext64Columns = 64 * 128 / 16;  // of 64 rows that are added over
+  std::uint32_t first_;
+};
+/// What ordinary instructions, and copies that are complete, wrote is seen by products from now on. By those
+/// who wrote, before others are told, or by those who were told.
 __device__ inline void show_to_groups() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 /// The compiler moves no use of these numbers across.
 template <int kTiles>
@@ -112,57 +126,171 @@ __device__ inline void begin_products(float (&... c)[kTiles][4]) {
   (keep_in_order(c), ...);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-/// Until all products of the group, which added to these, are complete.
-template <int... kTiles>
-__device__ inline void finish_products(float (&... c)[kTiles][4]) {
+__device__ inline void end_group_of_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+/// Until at most kGroups of the latest groups of products are not complete. The others gave these sums.
+template <int kGroups, int... kTiles>
+__device__ inline void wait_for_products(float (&... c)[kTiles][4]) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
   (keep_in_order(c), ...);
 }
 
-#define BRAID_GROUP_SUMS                                                                                   \
-  "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]), \
-      "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]), "+f"(c[3][0]),            \
-      "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]), "+f"(c[4][2]),            \
-      "+f"(c[4][3]), "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]), "+f"(c[6][0]),            \
-      "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]), "+f"(c[7][0]), "+f"(c[7][1]), "+f"(c[7][2]),            \
-      "+f"(c[7][3])
-#define BRAID_GROUP_NAMES                                                                                 \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
-  "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+#define BRAID_ADDED(x) "+f"(x)
+#define BRAID_SET(x) "=f"(x)
+#define BRAID_8_TILES(how)                                                                              \
+  how(c[0][0]), how(c[0][1]), how(c[0][2]), how(c[0][3]), how(c[1][0]), how(c[1][1]), how(c[1][2]),     \
+      how(c[1][3]), how(c[2][0]), how(c[2][1]), how(c[2][2]), how(c[2][3]), how(c[3][0]), how(c[3][1]), \
+      how(c[3][2]), how(c[3][3]), how(c[4][0]), how(c[4][1]), how(c[4][2]), how(c[4][3]), how(c[5][0]), \
+      how(c[5][1]), how(c[5][2]), how(c[5][3]), how(c[6][0]), how(c[6][1]), how(c[6][2]), how(c[6][3]), \
+      how(c[7][0]), how(c[7][1]), how(c[7][2]), how(c[7][3])
+#define BRAID_NEXT_8_TILES(how)                                                                     \
+  how(c[8][0]), how(c[8][1]), how(c[8][2]), how(c[8][3]), how(c[9][0]), how(c[9][1]), how(c[9][2]), \
+      how(c[9][3]), how(c[10][0]), how(c[10][1]), how(c[10][2]), how(c[10][3]), how(c[11][0]),      \
+      how(c[11][1]), how(c[11][2]), how(c[11][3]), how(c[12][0]), how(c[12][1]), how(c[12][2]),     \
+      how(c[12][3]), how(c[13][0]), how(c[13][1]), how(c[13][2]), how(c[13][3]), how(c[14][0]),     \
+      how(c[14][1]), how(c[14][2]), how(c[14][3]), how(c[15][0]), how(c[15][1]), how(c[15][2]),     \
+      how(c[15][3])
+#define BRAID_32_NAMES                                                                               \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
+  "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+#define BRAID_64_NAMES                                                                               \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
+  "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "  \
+  "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "  \
+  "%59, %60, %61, %62, %63}, "
 
-/// c[64, 64] += a[64, 16] b[16, 64], 16 rows a warp, in eight tiles as of multiply_halves(). `a` and `b`:
-/// group_matrix() of rows of 16 columns; rows of b's matrix are its columns.
-template <class E>
+/// c[64, 64] = a[64, 16] b[16, 64], and with kAdds += it: 16 rows a warp, in eight tiles as of
+/// multiply_halves(). `a` and `b`: of GroupMatrix; rows of b's matrix are its columns.
+template <class E, bool kAdds>
 __device__ inline void multiply_groups(float (&c)[8][4], std::uint64_t a, std::uint64_t b) {
-  if constexpr (std::is_same_v<E, BFloat16>)
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " BRAID_GROUP_NAMES
+  if constexpr (kAdds && std::is_same_v<E, BFloat16>)
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " BRAID_32_NAMES
                  "%32, %33, 1, 1, 1, 0, 0;"
-                 : BRAID_GROUP_SUMS
+                 : BRAID_8_TILES(BRAID_ADDED)
+                 : "l"(a), "l"(b));
+  else if constexpr (kAdds)
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " BRAID_32_NAMES
+                 "%32, %33, 1, 1, 1, 0, 0;"
+                 : BRAID_8_TILES(BRAID_ADDED)
+                 : "l"(a), "l"(b));
+  else if constexpr (std::is_same_v<E, BFloat16>)
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " BRAID_32_NAMES
+                 "%32, %33, 0, 1, 1, 0, 0;"
+                 : BRAID_8_TILES(BRAID_SET)
                  : "l"(a), "l"(b));
   else
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " BRAID_GROUP_NAMES
-                 "%32, %33, 1, 1, 1, 0, 0;"
-                 : BRAID_GROUP_SUMS
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " BRAID_32_NAMES
+                 "%32, %33, 0, 1, 1, 0, 0;"
+                 : BRAID_8_TILES(BRAID_SET)
                  : "l"(a), "l"(b));
 }
-/// The same with a in registers, as of multiply_halves(), and b as its 16 rows of 64 columns lie.
+/// The same with a in registers, as of multiply_halves().
+template <class E, bool kAdds>
+__device__ inline void multiply_groups(float (&c)[8][4], const std::uint32_t (&a)[4], std::uint64_t b) {
+  if constexpr (kAdds && std::is_same_v<E, BFloat16>)
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " BRAID_32_NAMES
+                 "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
+                 : BRAID_8_TILES(BRAID_ADDED)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  else if constexpr (kAdds)
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " BRAID_32_NAMES
+                 "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
+                 : BRAID_8_TILES(BRAID_ADDED)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  else if constexpr (std::is_same_v<E, BFloat16>)
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " BRAID_32_NAMES
+                 "{%32, %33, %34, %35}, %36, 0, 1, 1, 0;"
+                 : BRAID_8_TILES(BRAID_SET)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  else
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " BRAID_32_NAMES
+                 "{%32, %33, %34, %35}, %36, 0, 1, 1, 0;"
+                 : BRAID_8_TILES(BRAID_SET)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+/// c += a b, where 16 rows of b's matrix, of 64 or 128 columns, are b.
 template <class E>
 __device__ inline void multiply_groups_across(float (&c)[8][4], const std::uint32_t (&a)[4],
                                               std::uint64_t b) {
   if constexpr (std::is_same_v<E, BFloat16>)
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " BRAID_GROUP_NAMES
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " BRAID_32_NAMES
                  "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
-                 : BRAID_GROUP_SUMS
+                 : BRAID_8_TILES(BRAID_ADDED)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
   else
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " BRAID_GROUP_NAMES
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " BRAID_32_NAMES
                  "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
-                 : BRAID_GROUP_SUMS
+                 : BRAID_8_TILES(BRAID_ADDED)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
-#undef BRAID_GROUP_SUMS
-#undef BRAID_GROUP_NAMES
+template <class E>
+__device__ inline void multiply_groups_across(float (&c)[16][4], const std::uint32_t (&a)[4],
+                                              std::uint64_t b) {
+  if constexpr (std::is_same_v<E, BFloat16>)
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " BRAID_64_NAMES
+                 "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+                 : BRAID_8_TILES(BRAID_ADDED), BRAID_NEXT_8_TILES(BRAID_ADDED)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  else
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 " BRAID_64_NAMES
+                 "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+                 : BRAID_8_TILES(BRAID_ADDED), BRAID_NEXT_8_TILES(BRAID_ADDED)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+#undef BRAID_8_TILES
+#undef BRAID_NEXT_8_TILES
+#undef BRAID_ADDED
+#undef BRAID_SET
+#undef BRAID_32_NAMES
+#undef BRAID_64_NAMES
+
+// Barriers in shared memory, for threads that wait for each other in turns (mbarrier): a turn is complete
+// after `count` arrivals, and the parity of turns tells one from the next.
+
+__device__ inline std::uint32_t shared_address(const void* at) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
+}
+__device__ inline void begin_barrier(std::uint64_t* barrier, unsigned count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count)
+               : "memory");
+}
+__device__ inline void arrive(std::uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+/// Arrives when all copies that the thread began before are complete.
+__device__ inline void arrive_when_copied(std::uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier))
+               : "memory");
+}
+/// Whether the turn of this parity is complete; may wait a while for it.
+__device__ inline bool is_complete(std::uint64_t* barrier, unsigned parity) {
+  unsigned is;
+  asm volatile(
+      "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+      : "=r"(is)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return is != 0;
+}
+__device__ inline void wait_for(std::uint64_t* barrier, unsigned parity) {
+  while (!is_complete(barrier, parity)) {
+  }
+}
+/// Until kThreads threads are here. kBarrier 0 is that of __syncthreads().
+template <int kBarrier, int kThreads>
+__device__ inline void wait_for_threads() {
+  asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
+}
+/// A group of four warps takes this many registers a thread, or keeps no more (sm_90a).
+template <int kRegisters>
+__device__ inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ inline void keep_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
 
 /// Within 2^-10.9 of it.
 __device__ inline float fast_tanh(float x) {

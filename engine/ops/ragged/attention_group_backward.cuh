@@ -1,0 +1,158 @@
+// Attention's gradients by groups of warps (sm_90a), in the two launches of attention_backward.cuh.
+#pragma once
+
+#include "engine/ops/ragged/attention_backward.cuh"
+#include "engine/ops/ragged/attention_ring.cuh"
+
+namespace braid::cuda::attention {
+
+/// dq of a group's queries. The products by the keys of one tile run while the scores of the next become
+/// slopes.
+template <class E, int W, bool kSoftmax, class Ring, class GroupTiles>
+__device__ void compute_query_gradient(const AttentionArgs& args, const Ring& ring, const GroupShare& share,
+                                       const GroupTiles& tiles) {
+  using M = HalfTiles<E>;
+  const PlannedRow& row = share.piece.row;
+  const int query = share.lane_row();
+  const float scale = static_cast<float>(args.scale);
+  OwnRows<E, W> queries;
+  queries.template load<Ring::S::kOwn>(ring.own_tile(0), share.row);
+  QuerySums of_rows[1][2];
+  if constexpr (kSoftmax)
+    for (int half = 0; half < 2; ++half)
+      of_rows[0][half] = query_sums(args, row, share.head, query + 8 * half);
+  Scores scores[1][8], slopes[1][8], sums[1][W / 8] = {};
+  Weights<E> weights;
+  const auto begin_tile = [&](int index) {
+    begin_scores<E, W>(scores, queries, ring.tile(index, 0));
+    begin_scores<E, W, Ring::S::kOwn>(slopes, ring.own_tile(1), share.group_row(), ring.tile(index, 1));
+    end_group_of_products();
+  };
+  const auto turn_back = [&](const Turn& turn) {
+    turn_to_slopes<M, kSoftmax>(scores, slopes, of_rows, scale);
+    if (!turn.is_whole) hide(slopes, share.mask, query, turn.tile * 64 + lane_id() % 4 * 2, 0.0F);
+  };
+  const auto begin = [&](const Turn& turn) {
+    begin_products();
+    begin_tile(turn.index);
+    wait_for_products<0>(scores[0], slopes[0]);
+    turn_back(turn);
+    weights.pack(slopes);
+  };
+  const auto turn_over = [&](const Turn& turn, const Turn& after) {
+    begin_products(sums[0]);
+    begin_tile(after.index);
+    begin_sums<E, W>(sums, weights, ring.tile(turn.index, 0));
+    end_group_of_products();
+    wait_for_products<1>(scores[0], slopes[0]);
+    turn_back(after);
+    wait_for_products<0>(sums[0]);
+    ring.release(turn.index);
+    weights.pack(slopes);
+  };
+  const auto finish = [&](const Turn& turn) {
+    begin_products(sums[0]);
+    begin_sums<E, W>(sums, weights, ring.tile(turn.index, 0));
+    end_group_of_products();
+    wait_for_products<0>(sums[0]);
+  };
+  for_turns(ring, tiles, begin, turn_over, finish);
+  const float last = static_cast<float>(kSoftmax ? args.scale : args.scale * args.share());
+  const float by[1][2] = {{last, last}};
+  store_rows<M, W, 1>(args.results[0], args.are_halves[0], sums, by, args.qk_at(row.begin, share.head),
+                      static_cast<std::int64_t>(args.heads) * args.qk_width, args.qk_width, query,
+                      row.length);
+}
+
+/// dk and dv of a group's keys.
+template <class E, int W, bool kSoftmax, class Ring, class GroupTiles>
+__device__ void compute_key_gradients(const AttentionArgs& args, const Ring& ring, const GroupShare& share,
+                                      const GroupTiles& tiles) {
+  using M = HalfTiles<E>;
+  constexpr int kOwn = Ring::S::kOwn;
+  const PlannedRow& row = share.piece.row;
+  const int key = share.lane_row();
+  const float scale = static_cast<float>(args.scale);
+  Scores scores[1][8], slopes[1][8], dk[1][W / 8] = {}, dv[1][W / 8] = {};
+  Weights<E> weights, turned;
+  const auto turn_tile_back = [&](const Turn& turn) {
+    const int query = turn.tile * 64 + lane_id() % 4 * 2;
+    turn_back<M, kSoftmax>(scores, slopes, scale,
+                           [&](int column) { return query_sums(args, row, share.head, query + column); });
+    if (!turn.is_whole) {
+      hide_across(scores, share.mask, key, query, 0.0F);
+      hide_across(slopes, share.mask, key, query, 0.0F);
+    }
+    weights.pack(scores);
+    turned.pack(slopes);
+  };
+  const auto begin_score_products = [&](int index) {
+    begin_products();
+    begin_scores<E, W, kOwn>(scores, ring.own_tile(0), share.group_row(), ring.tile(index, 0));
+    end_group_of_products();
+  };
+  const auto begin_slope_products = [&](int index) {
+    begin_products();
+    begin_scores<E, W, kOwn>(slopes, ring.own_tile(1), share.group_row(), ring.tile(index, 1));
+    end_group_of_products();
+  };
+  const auto begin_sum_products = [&](int index) {
+    begin_products(dk[0], dv[0]);
+    begin_sums<E, W>(dv, weights, ring.tile(index, 1));
+    begin_sums<E, W>(dk, turned, ring.tile(index, 0));
+    end_group_of_products();
+  };
+  const auto begin = [&](const Turn& turn) {
+    begin_score_products(turn.index);
+    begin_slope_products(turn.index);
+    wait_for_products<0>(scores[0], slopes[0]);
+    turn_tile_back(turn);
+  };
+  const auto turn_over = [&](const Turn& turn, const Turn& after) {
+    begin_sum_products(turn.index);
+    begin_score_products(after.index);
+    wait_for_products<1>(dk[0], dv[0]);
+    ring.release(turn.index);
+    begin_slope_products(after.index);
+    wait_for_products<0>(scores[0], slopes[0]);
+    turn_tile_back(after);
+  };
+  const auto finish = [&](const Turn& turn) {
+    begin_sum_products(turn.index);
+    wait_for_products<0>(dk[0], dv[0]);
+  };
+  for_turns(ring, tiles, begin, turn_over, finish);
+  const float by = kSoftmax ? 1.0F : static_cast<float>(args.share());
+  const float of_k[1][2] = {{by * scale, by * scale}}, of_v[1][2] = {{by, by}};
+  const std::int64_t heads = args.heads;
+  store_rows<M, W, 1>(args.results[1], args.are_halves[1], dk, of_k, args.qk_at(row.begin, share.head),
+                      heads * args.qk_width, args.qk_width, key, row.length);
+  store_rows<M, W, 1>(args.results[2], args.are_halves[2], dv, of_v, args.v_at(row.begin, share.head),
+                      heads * args.v_width, args.v_width, key, row.length);
+}
+
+template <class E, int W, bool kSoftmax>
+__global__ void __launch_bounds__(RingSizes<E, W, 2>::kThreads, 1)
+    group_query_gradient_kernel(const __grid_constant__ AttentionArgs args) {
+  extern __shared__ uint4 memory[];
+  run_groups<E, W, 2, true>(args, memory, [&](const auto& ring, const GroupShare& share, const auto& tiles) {
+    compute_query_gradient<E, W, kSoftmax>(args, ring, share, tiles);
+  });
+}
+template <class E, int W, bool kSoftmax>
+__global__ void __launch_bounds__(RingSizes<E, W, 2>::kThreads, 1)
+    group_key_gradient_kernel(const __grid_constant__ AttentionArgs args) {
+  extern __shared__ uint4 memory[];
+  run_groups<E, W, 2, false>(args, memory, [&](const auto& ring, const GroupShare& share, const auto& tiles) {
+    compute_key_gradients<E, W, kSoftmax>(args, ring, share, tiles);
+  });
+}
+
+template <class E, int W, bool kSoftmax>
+void launch_group_backward(const AttentionArgs& args, std::int64_t plan_tiles, StreamRef stream) {
+  using S = RingSizes<E, W, 2>;
+  launch_tiles<S>(group_query_gradient_kernel<E, W, kSoftmax>, args, plan_tiles, stream);
+  launch_tiles<S>(group_key_gradient_kernel<E, W, kSoftmax>, args, plan_tiles, stream);
+}
+
+}  // namespace braid::cuda::attention
