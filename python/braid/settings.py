@@ -78,6 +78,12 @@ class Pipeline(_Strategy):
     kind = "PIPELINE"
 
 
+class TensorParallel(_Strategy):
+    """Layers cut over workers, of which groups may share the rows (mesh={"data": 2, "tensor": 2})."""
+
+    kind = "TENSOR"
+
+
 class PSAllReduce(_Strategy):
     """Sparse tables on parameter servers, the rest as AllReduce."""
 
@@ -97,7 +103,7 @@ def as_strategy(strategy):
         return strategy
     if strategy != "auto":
         return {"local": Local, "ps": PS, "allreduce": AllReduce, "hybrid": Hybrid,
-                "pipeline": Pipeline, "ps_allreduce": PSAllReduce}[strategy.lower()]()
+                "pipeline": Pipeline, "ps_allreduce": PSAllReduce, "tensor": TensorParallel}[strategy.lower()]()
     cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
     if cluster.get("ps"):
         return PS()

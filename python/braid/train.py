@@ -302,7 +302,7 @@ class Trainer:
 
     def _find_elsewhere(self):
         """Tables of parameter servers, and parts of tables that other workers have."""
-        if self.strategy.kind not in ("PS", "HYBRID", "PS_ALLREDUCE", "PIPELINE"):
+        if self.strategy.kind not in ("PS", "HYBRID", "PS_ALLREDUCE", "PIPELINE", "TENSOR"):
             self._elsewhere = []
             return
         whole = _braid.Runner(self._job(steps=1), self._shapes()).values()

@@ -139,7 +139,7 @@ CheckpointInfo Checkpointer::write(const std::filesystem::path& temporary, std::
   meta.attributes["strategy"] = std::string(strategy_.name());
   for (const auto& name : runtime_.variables().names())
     if (!strategy_.saves_local_variable(name))  // servers do not know shapes
-      meta.attributes["shape/" + name] = dims_text(whole_dims(name));
+      meta.attributes["shape/" + strategy_.model_name(name)] = dims_text(whole_dims(name));
   return store_.commit(temporary, meta, shards);
 }
 

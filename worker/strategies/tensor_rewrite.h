@@ -1,0 +1,29 @@
+// The training graph of one worker of a group under strategy TENSOR: its slices of the weights, nodes that
+// work on slices, and the exchanges between. Thread rule: one thread.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "worker/strategies/tensor_plan.h"
+
+namespace braid::worker {
+
+/// What the group does together. A value's name is for people.
+struct GroupCalls {
+  /// Of terms, which are float32.
+  std::function<ValueRef(ValueRef value, const std::string& name)> sum;
+  /// [parts, ...]: the values of the group's workers, in order.
+  std::function<ValueRef(ValueRef value, const std::string& name)> gather;
+};
+
+/// What the variable of a worker's slice is called, whose slots are "<slice>/<slot>".
+std::string slice_name(const std::string& variable);
+
+/// Makes `training`, of which the plan is, that of worker `place` of the group: the variables of the plan's
+/// slices are called slice_name() and have the slice's shape, and so have their gradients; all other
+/// gradients, and the loss, are whole.
+void take_slices(TrainingGraph& training, const TensorPlan& plan, int place, const GroupCalls& calls);
+
+}  // namespace braid::worker

@@ -1,0 +1,61 @@
+#include "worker/strategies/tensor_text.h"
+
+#include <fmt/format.h>
+
+#include "engine/program/program.h"
+
+namespace braid::worker {
+namespace {
+
+std::string amount_text(std::int64_t bytes) {
+  const double kib = static_cast<double>(bytes) / 1024;
+  return kib < 1024 ? fmt::format("{:.1f} KiB", kib) : fmt::format("{:.1f} MiB", kib / 1024);
+}
+
+const char* kind_text(const TensorSlice& slice) {
+  if (slice.rows) return "ROW";
+  return slice.whole.shape.rank() > 1 ? "COLUMN" : "with it";
+}
+
+/// Of one pass of the step, within a group.
+std::string pass_text(const LayoutFlow& flow, bool backward) {
+  std::int64_t sums = 0, summed = 0, gathers = 0, gathered = 0;
+  for (const GroupExchange& exchange : flow.exchanges) {
+    if (exchange.backward != backward) continue;
+    const bool is_sum = exchange.from.kind == Layout::Term;
+    (is_sum ? sums : gathers) += 1;
+    (is_sum ? summed : gathered) += exchange.bytes;
+  }
+  return fmt::format("  {}: {} sums of {}, {} gathers of {}\n", backward ? "backward" : "forward", sums,
+                     amount_text(summed), gathers, amount_text(gathered));
+}
+
+}  // namespace
+
+std::string tensor_text(const Mesh& mesh, const TensorPlan* plan, std::int64_t gradient_bytes,
+                        const Program& step) {
+  std::string text = fmt::format("tensor: {} group{} of {} worker{}", mesh.data, mesh.data == 1 ? "" : "s",
+                                 mesh.tensor, mesh.tensor == 1 ? "" : "s");
+  std::int64_t variables = 0, cut = 0, own = 0;
+  for (const ProgramVariable& variable : step.variables)
+    variables += variable.shape.elements() * static_cast<std::int64_t>(dtype_size(variable.dtype));
+  std::string layers;
+  for (const TensorSlice& slice : plan ? plan->slices : std::vector<TensorSlice>{}) {
+    const std::int64_t bytes = slice.whole.shape.elements() * std::int64_t{sizeof(float)};
+    cut += bytes;
+    own += bytes / slice.parts;
+    layers += fmt::format("  {:<8} {} {} -> {}\n", kind_text(slice), slice.whole.name,
+                          slice.whole.shape.to_string(), slice.local_shape().to_string());
+  }
+  text += fmt::format(", {} variables cut: {} of weights, {} a worker\n",
+                      plan ? plan->slices.size() : std::size_t{0}, amount_text(cut), amount_text(own));
+  text += layers;
+  if (plan) text += pass_text(plan->flow, false) + pass_text(plan->flow, true);
+  if (mesh.data > 1) text += fmt::format("  between groups: gradients of {}\n", amount_text(gradient_bytes));
+  text += fmt::format(
+      "  a worker: variables with slots {}, arena {}\n", amount_text(variables),
+      amount_text(static_cast<std::int64_t>(step.stats.arena_bytes + step.stats.device_arena_bytes)));
+  return text;
+}
+
+}  // namespace braid::worker
