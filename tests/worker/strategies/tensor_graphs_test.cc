@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <random>
 
 #include "models/common.h"
 #include "tests/support/message_of.h"
@@ -188,6 +190,117 @@ TEST(TensorGraphsTest, NarrowLayersStayWhole) {
   const std::string text = job.text(dense(job.b, "b", job.b.relu(dense(job.b, "a", job.x, 8, 16)), 16, 4), 2);
   EXPECT_THAT(plan(text, 1, 2, {"strategy.tensor.min_width=16"}), HasSubstr("3 variables cut"));
   EXPECT_THAT(plan(text, 1, 2, {"strategy.tensor.min_width=17"}), HasSubstr("0 variables cut"));
+}
+
+/// Layers in a line, each of which reads the one before it and maybe an earlier one, cut in any way.
+class RandomGraph {
+ public:
+  explicit RandomGraph(std::mt19937& random) : random_(random) { made_.push_back({job_.x, 8}); }
+
+  std::string text(int layers, bool draws) {
+    for (int l = 0; l < layers; ++l) add("n" + std::to_string(l), draws);
+    return job_.text(dense(job_.b, "last", made_.back().value, made_.back().width, 4), 2);
+  }
+  Settings patterns() const {
+    Settings settings;
+    for (const std::string& name : kernels_)
+      if (random_() % 4 == 0)
+        settings.push_back("strategy.tensor.layer=match: '" + name +
+                           "' split: " + std::array{"WHOLE", "COLUMN", "ROW"}[random_() % 3]);
+    if (random_() % 3 == 0) settings.emplace_back("strategy.tensor.automatic=false");
+    return settings;
+  }
+
+ private:
+  struct Made {
+    Output value;
+    std::int64_t width;
+  };
+
+  Output layer(const std::string& name, const Made& x, std::int64_t width) {
+    kernels_.push_back(name + "/kernel");
+    return dense(job_.b, name, x.value, x.width, width);
+  }
+  Made earlier(std::int64_t width) {
+    std::vector<Made> fitting;
+    for (const Made& made : made_)
+      if (made.width == width) fitting.push_back(made);
+    return fitting.empty()
+               ? Made{layer("join" + std::to_string(made_.size()), made_[random_() % made_.size()], width),
+                      width}
+               : fitting[random_() % fitting.size()];
+  }
+
+  void add(const std::string& name, bool draws) {
+    GraphBuilder& b = job_.b;
+    const Made x = made_.back();
+    const std::int64_t width = std::array{8, 16, 24, 12}[random_() % 4];
+    Made next = x;
+    switch (random_() % (draws ? 10 : 9)) {
+      case 0:
+        next = {b.op("Tanh", {layer(name, x, width)}), width};
+        break;
+      case 1:
+        next = {gelu(b, layer(name, x, width)), width};
+        break;
+      case 2:
+        next = {layer_norm(b, name, x.value, x.width), x.width};
+        break;
+      case 3:
+        next = {b.add(x.value, earlier(x.width).value), x.width};
+        break;
+      case 4:
+        next = {b.mul(layer(name, x, width), b.op("Sigmoid", {earlier(width).value})), width};
+        break;
+      case 5:
+        next = {b.concat({x.value, layer(name, x, 8)}, 1), x.width + 8};
+        break;
+      case 6:
+        next = {b.op("Softmax", {layer(name, x, width)}), width};
+        break;
+      case 7:
+        next = {heads(name, x), x.width};
+        break;
+      case 8:
+        next = {b.op("Sub", {b.relu(layer(name, x, width)), b.reduce_mean(x.value, {1}, true)}), width};
+        break;
+      default:
+        next = {b.op("braid.Dropout", {layer(name, x, width)}, {{"rate", 0.3}}, name + "/dropout"), width};
+    }
+    made_.push_back(next);
+  }
+
+  /// Products of heads of one row with each other.
+  Output heads(const std::string& name, const Made& x) {
+    GraphBuilder& b = job_.b;
+    const auto cut = [&](const char* part) {
+      return b.reshape(layer(name + part, x, x.width), {-1, 4, 1, x.width / 4});
+    };
+    const Output dots =
+        b.op("BatchMatMulV2", {cut("/query"), cut("/key")}, {{"adj_x", true}, {"adj_y", false}});
+    return b.reshape(b.op("BatchMatMulV2", {cut("/value"), b.op("Softmax", {dots})}), {-1, x.width});
+  }
+
+  std::mt19937& random_;
+  GraphJob job_;
+  std::vector<Made> made_;
+  std::vector<std::string> kernels_;
+};
+
+TEST(TensorGraphsTest, RandomGraphsCutInRandomWaysAreThoseOfOneProcess) {
+  std::mt19937 random(11);
+  int cut = 0;
+  for (int round = 0; round < 150; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    const int data = random() % 3 == 0 ? 2 : 1, tensor = random() % 2 ? 2 : 4;
+    RandomGraph graph(random);
+    const std::string text = graph.text(2 + static_cast<int>(random() % 6), data == 1);
+    const Settings settings = graph.patterns();
+    cut += plan(text, data, tensor, settings).find(" 0 variables cut") == std::string::npos ? 1 : 0;
+    expect_as_one_process(text, made_vectors(48), data, tensor, settings);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(cut, 100);
 }
 
 std::string refused(const std::string& text, const Settings& settings, int world = 2) {
