@@ -290,10 +290,6 @@ Reason strategy_is_pipeline() {
   return when([](const FieldScope& at) { return at.job.strategy().kind() == Strategy::PIPELINE; },
               "strategy.kind is PIPELINE");
 }
-Reason strategy_is_tensor() {
-  return when([](const FieldScope& at) { return at.job.strategy().kind() == Strategy::TENSOR; },
-              "strategy.kind is TENSOR");
-}
 Reason strategy_has_no_communicator() {
   return [](const FieldScope& at) {
     return has_communicator(at.job) ? std::string()

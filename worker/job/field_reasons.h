@@ -75,7 +75,6 @@ Reason measuring_is_off();
 Reason strategy_is_not(proto::Strategy::Kind kind);
 Reason strategy_is_local();
 Reason strategy_is_pipeline();  // no gradient travels
-Reason strategy_is_tensor();
 Reason strategy_has_no_communicator();
 Reason strategy_has_no_servers();
 Reason backend_is_mpi();

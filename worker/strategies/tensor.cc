@@ -116,15 +116,14 @@ class TensorStrategy : public ServedStrategy {
 
   // ---------------------------------------------------------------------------------------------- exchanges
 
-  /// Over some ranks, of which this is one; of one alone the values themselves.
+  /// Over some ranks, of which this is one; of one alone the values themselves. `narrow`: they travel as
+  /// strategy.wire says.
   std::vector<ValueRef> sum_over(Graph& graph, std::vector<ValueRef> values, const std::vector<int>& ranks,
-                                 const std::string& name) {
+                                 const std::string& name, bool narrow = false) {
     if (ranks.size() == 1 || values.empty()) return values;
-    const bool all = std::ssize(ranks) == peers_.world;
-    if (!all && on_device_) {
-      for (ValueRef& value : values) value = gathered_sum(graph, value, ranks, name);
-      return values;
-    }
+    const bool all = std::ssize(ranks) == peers_.world, halves = narrow && wire_ != DType::Float32;
+    if (halves) values = cast(graph, std::move(values), wire_, name + "/narrowed");
+    if (!all && (on_device_ || halves)) return gathered_sums(graph, std::move(values), ranks, name);
     Node node;
     node.name = graph.unique_name(name);
     node.inputs = values;
@@ -132,15 +131,28 @@ class TensorStrategy : public ServedStrategy {
     const NodeId id =
         add_collective(graph, std::move(node), all ? "braid.AllReduce" : "braid.GroupAllReduce");
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = {id, static_cast<int>(i)};
+    return halves ? cast(graph, std::move(values), DType::Float32, name + "/widened") : values;
+  }
+
+  static std::vector<ValueRef> cast(Graph& graph, std::vector<ValueRef> values, DType to,
+                                    const std::string& name) {
+    const NodeId id = add_node(graph, "braid.CastMany", name, values, {{"DstT", to}}).node;
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = {id, static_cast<int>(i)};
     return values;
   }
 
-  ValueRef gathered_sum(Graph& graph, ValueRef value, const std::vector<int>& ranks,
-                        const std::string& name) {
-    const ValueRef axis = add_node(graph, "Const", name + "/axis", {},
-                                   {{"dtype", DType::Int32}, {"value", Tensor::scalar<std::int32_t>(0)}});
-    return add_node(graph, "Sum", name + "/sum", {gather_over(graph, value, ranks, name), axis},
-                    {{"T", DType::Float32}, {"Tidx", DType::Int32}, {"keep_dims", false}});
+  std::vector<ValueRef> gathered_sums(Graph& graph, std::vector<ValueRef> values,
+                                      const std::vector<int>& ranks, const std::string& name) {
+    for (ValueRef& value : values) value = gather_over(graph, value, ranks, name);
+    if (graph.info(values[0]).dtype != DType::Float32)
+      values = cast(graph, std::move(values), DType::Float32, name + "/widened");
+    for (ValueRef& value : values) {
+      const ValueRef axis = add_node(graph, "Const", name + "/axis", {},
+                                     {{"dtype", DType::Int32}, {"value", Tensor::scalar<std::int32_t>(0)}});
+      value = add_node(graph, "Sum", name + "/sum", {value, axis},
+                       {{"T", DType::Float32}, {"Tidx", DType::Int32}, {"keep_dims", false}});
+    }
+    return values;
   }
 
   ValueRef gather_over(Graph& graph, ValueRef value, const std::vector<int>& ranks, const std::string& name) {
@@ -169,7 +181,7 @@ class TensorStrategy : public ServedStrategy {
     take_slices(training, *plan_, mesh_.place_of(peers_.rank),
                 {.sum =
                      [&](ValueRef value, const std::string& name) {
-                       return sum_over(graph, {value}, group, name + "/sum_of_group")[0];
+                       return sum_over(graph, {value}, group, name + "/sum_of_group", true)[0];
                      },
                  .gather =
                      [&](ValueRef value, const std::string& name) {
@@ -203,7 +215,7 @@ class TensorStrategy : public ServedStrategy {
       std::vector<ValueRef> values;
       for (const VariableGradient& gradient : buckets[b])
         if (!gradient.slices) values.push_back(gradient.dense);
-      values = sum_over(graph, values, ranks, "all_reduce/bucket" + std::to_string(b));
+      values = sum_over(graph, values, ranks, "all_reduce/bucket" + std::to_string(b), true);
       auto next = values.begin();
       for (VariableGradient gradient : buckets[b]) {
         if (gradient.slices)

@@ -68,6 +68,20 @@ TEST(TensorMethodsTest, WithHalvesItIsNearOneProcess) {
               run_leader(job_with(job, halves), 1, rows), 5e-3);
 }
 
+TEST(TensorMethodsTest, ValuesThatTravelAsHalvesAreNearOneProcess) {
+  const std::string job = mlp("kind: SGD learning_rate: 0.05");
+  const auto rows = made_images(48, 6);
+  const RankRun local = run_leader(job_with(job, {}), 1, rows);
+  for (const auto& [data, tensor] : {std::pair(1, 2), {2, 2}})
+    for (const char* wire : {"BF16", "FP16"}) {
+      SCOPED_TRACE(std::to_string(data) + " groups of " + std::to_string(tensor) + ", " + wire);
+      const RankRun cut = run_mesh(
+          job_with(job, in_mesh(data, tensor) + Settings{std::string("strategy.wire=") + wire}), rows);
+      expect_near(cut, local, 5e-3);
+      EXPECT_NE(cut.losses, local.losses);
+    }
+}
+
 /// Small gradients' signs decide, so that roundings show more.
 TEST(TensorMethodsTest, WithAdamItIsNearOneProcess) {
   const std::string job = mlp("kind: ADAM learning_rate: 0.001");
