@@ -35,7 +35,8 @@ class TensorStrategy : public ServedStrategy {
         how_(job.strategy().tensor()),
         optimizers_(job),
         clip_norm_(job.optimizer().clip_norm()),
-        seed_(job.seed()) {
+        seed_(job.seed()),
+        one_stream_(job.streams().count() <= 1) {
     const std::int64_t rows = job.input().global_batch_size();
     if (rows % mesh_.data != 0)
       throw InvalidArgument(fmt::format(
@@ -59,6 +60,7 @@ class TensorStrategy : public ServedStrategy {
       add_update(training, gradient, optimizer);
       note_slots(gradient, optimizer);
     }
+    if (one_stream_) work_while_exchanging(training.graph);
     order_by_readiness(training.graph);
     service_ = std::make_unique<TensorService>(stored_, mesh_.place_of(peers_.rank), peers_.communicator,
                                                runtime_.variables());
@@ -178,15 +180,26 @@ class TensorStrategy : public ServedStrategy {
       model_names_[slice_name(name)] = name;
       stored_.push_back({slice_name(name), name, slice, false});
     }
-    take_slices(training, *plan_, mesh_.place_of(peers_.rank),
-                {.sum =
-                     [&](ValueRef value, const std::string& name) {
-                       return sum_over(graph, {value}, group, name + "/sum_of_group", true)[0];
-                     },
-                 .gather =
-                     [&](ValueRef value, const std::string& name) {
-                       return gather_over(graph, value, group, name + "/of_group");
-                     }});
+    waits_ = take_slices(training, *plan_, mesh_.place_of(peers_.rank),
+                         {.sum =
+                              [&](ValueRef value, const std::string& name) {
+                                return sum_over(graph, {value}, group, name + "/sum_of_group", true)[0];
+                              },
+                          .gather =
+                              [&](ValueRef value, const std::string& name) {
+                                return gather_over(graph, value, group, name + "/of_group");
+                              }});
+  }
+
+  /// One stream alone would put off what nothing waits for, and keep in memory what that reads.
+  void work_while_exchanging(Graph& graph) const {
+    const bool updates_at_once = mesh_.data == 1 && clip_norm_ == 0;
+    for (const WhileExchanging& wait : waits_)
+      for (const WhileExchanging::Gradient& gradient : wait.gradients) {
+        const NodeId update = graph.find("update/" + gradient.variable);
+        const bool behind_update = updates_at_once && gradient.is_read_no_more && update != kNoNode;
+        graph.mutable_node(wait.node).control_inputs.push_back(behind_update ? update : gradient.node);
+      }
   }
 
   void note_slots(const VariableGradient& gradient, const OptimizerSpec& optimizer) {
@@ -308,11 +321,13 @@ class TensorStrategy : public ServedStrategy {
   const Optimizers optimizers_;
   const float clip_norm_;
   const std::uint64_t seed_;
+  const bool one_stream_;
   std::unique_ptr<TensorPlan> plan_;                 // null: nothing is cut
   std::map<std::string, Node> handles_;              // of sliced variables, as the model has them
   std::map<std::string, std::string> model_names_;   // by slice_name()
   std::map<std::string, std::string> former_names_;  // by the model's
   std::vector<StoredSlice> stored_;
+  std::vector<WhileExchanging> waits_;
   std::map<std::string, Tensor> given_;     // first values that are not their initialiser's, by slice_name()
   std::int64_t exchanged_over_groups_ = 0;  // bytes of gradients a step
   std::unique_ptr<TensorService> service_;

@@ -20,10 +20,13 @@ class Rewrite {
   Rewrite(TrainingGraph& training, const TensorPlan& plan, int place, const GroupCalls& calls)
       : training_(training), graph_(training.graph), plan_(plan), place_(place), calls_(calls) {}
 
-  void run() {
+  std::vector<WhileExchanging> run() {
+    note_weights();
     for (const NodeId id : plan_.nodes.order) {
       take_variable(id);
       connect(id);
+      if (const auto at = of_weights_.find(id); at != of_weights_.end()) put_off_.push_back(at->second);
+      ++position_;
       infer_node(graph_, id);
       if (plan_.nodes.inferred.node(id).op->name == "braid.Dropout" && made({id, 0}).kind == Layout::Slice)
         drop_out(id);
@@ -32,6 +35,7 @@ class Rewrite {
     training_.loss = as(training_.loss, {});
     training_.weighted_loss = as(training_.weighted_loss, {});
     remove_unneeded();
+    return std::move(waits_);
   }
 
  private:
@@ -60,8 +64,40 @@ class Rewrite {
       const ValueRef from = plan_.nodes.inferred.node(id).inputs[i];
       const ValueRef now = as(from, needed[i], reads_shape_only(graph_.node(id), i));
       graph_.mutable_node(id).inputs[i] = now;
+      if (made(from).kind != Layout::Whole && made(from) != needed[i] &&
+          plan_.nodes.is(plan_.nodes.backward, from.node))
+        come_behind_gradients(id);
     }
     if (graph_.node(id).op->name == "Reshape" && made({id, 0}).kind == Layout::Slice) give_shape(id);
+  }
+
+  /// Gradients that are made by their own node, and where in the order their variables are read last.
+  void note_weights() {
+    for (const VariableGradient& gradient : training_.gradients)
+      if (const std::string& name = gradient.variable.name;
+          gradient.dense.valid() && gradient.variable.shape.rank() > 1)
+        of_weights_[gradient.dense.node] = {gradient.dense.node, plan_.find(name) ? slice_name(name) : name,
+                                            0};
+    std::map<std::string, std::int64_t> last;
+    std::int64_t position = 0;
+    for (const NodeId id : plan_.nodes.order) {
+      for (const ValueRef input : plan_.nodes.inferred.node(id).inputs)
+        last[plan_.graph->variable_of_value(input)] = position;
+      ++position;
+    }
+    for (const VariableGradient& gradient : training_.gradients)
+      if (const auto at = of_weights_.find(gradient.dense.node);
+          gradient.dense.valid() && at != of_weights_.end())
+        at->second.last_read = last[gradient.variable.name];
+  }
+
+  void come_behind_gradients(NodeId id) {
+    if (put_off_.empty()) return;
+    WhileExchanging wait{id, {}};
+    for (const Weights& each : put_off_)
+      wait.gradients.push_back({each.gradient, each.variable, each.last_read < position_});
+    waits_.push_back(std::move(wait));
+    put_off_.clear();
   }
 
   /// That of the slice.
@@ -197,6 +233,15 @@ class Rewrite {
   const TensorPlan& plan_;
   const int place_;
   const GroupCalls& calls_;
+  struct Weights {
+    NodeId gradient;
+    std::string variable;
+    std::int64_t last_read;  // position in the order
+  };
+  std::int64_t position_ = 0;  // of the node in the order
+  std::map<NodeId, Weights> of_weights_;
+  std::vector<Weights> put_off_;  // whose gradients no exchange has waited for
+  std::vector<WhileExchanging> waits_;
   std::map<ValueRef, ValueRef> moved_;  // values that another node makes now
   std::map<std::tuple<ValueRef, Layout, bool>, ValueRef> converted_;
 };
@@ -205,8 +250,9 @@ class Rewrite {
 
 std::string slice_name(const std::string& variable) { return variable + "/slice"; }
 
-void take_slices(TrainingGraph& training, const TensorPlan& plan, int place, const GroupCalls& calls) {
-  Rewrite(training, plan, place, calls).run();
+std::vector<WhileExchanging> take_slices(TrainingGraph& training, const TensorPlan& plan, int place,
+                                         const GroupCalls& calls) {
+  return Rewrite(training, plan, place, calls).run();
 }
 
 }  // namespace braid::worker

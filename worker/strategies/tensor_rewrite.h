@@ -21,9 +21,22 @@ struct GroupCalls {
 /// What the variable of a worker's slice is called, whose slots are "<slice>/<slot>".
 std::string slice_name(const std::string& variable);
 
+/// A node that waits for an exchange of the backward pass, and the gradients of weights that can be made
+/// meanwhile.
+struct WhileExchanging {
+  struct Gradient {
+    NodeId node = kNoNode;
+    std::string variable;          // as gradients name it
+    bool is_read_no_more = false;  // when the node runs, so that it may be written before
+  };
+  NodeId node = kNoNode;
+  std::vector<Gradient> gradients;
+};
+
 /// Makes `training`, of which the plan is, that of worker `place` of the group: the variables of the plan's
 /// slices are called slice_name() and have the slice's shape, and so have their gradients; all other
-/// gradients, and the loss, are whole.
-void take_slices(TrainingGraph& training, const TensorPlan& plan, int place, const GroupCalls& calls);
+/// gradients, and the loss, are whole. Result: what an order that keeps memory small looks like.
+std::vector<WhileExchanging> take_slices(TrainingGraph& training, const TensorPlan& plan, int place,
+                                         const GroupCalls& calls);
 
 }  // namespace braid::worker
