@@ -58,7 +58,9 @@ class Draw {
     const std::string first = one_of(strategies()), second = one_of(strategies());
     if (chance(0.3)) drawn_.cut = std::uniform_int_distribution<>(1, kSteps - 1)(random_);
     cuts_batches_ = first == "PIPELINE" || (drawn_.cut > 0 && second == "PIPELINE");
-    const auto adds_rows = [](const std::string& each) { return each != "LOCAL" && each != "ALLREDUCE"; };
+    const auto adds_rows = [](const std::string& each) {
+      return each != "LOCAL" && each != "ALLREDUCE" && each != "TENSOR";
+    };
     adds_rows_ = adds_rows(first) || (drawn_.cut > 0 && adds_rows(second));
     has_servers_ = first.starts_with("PS") || (drawn_.cut > 0 && second.starts_with("PS"));
     // Parts of a batch are cut by rows, which ragged columns have no equal number of values in.
@@ -79,7 +81,7 @@ class Draw {
     return choices[std::uniform_int_distribution<std::size_t>(0, choices.size() - 1)(random_)];
   }
   static std::vector<std::string> strategies() {
-    return {"LOCAL", "PS", "PS_ALLREDUCE", "ALLREDUCE", "HYBRID", "PIPELINE"};
+    return {"LOCAL", "PS", "PS_ALLREDUCE", "ALLREDUCE", "HYBRID", "PIPELINE", "TENSOR"};
   }
   void of_all(std::string setting) { drawn_.settings.push_back(std::move(setting)); }
   void of_run(std::string setting) { run_.settings.push_back(std::move(setting)); }
@@ -131,7 +133,8 @@ class Draw {
       of_run("staging.enabled=false");
     else if (chance(0.4))
       of_run("staging.num_threads=" + one_of({"1", "2", "3"}));
-    if (strategy_ != "PIPELINE" && chance(0.15)) of_run("runtime.recompute.memory_bytes=10000000");
+    if (strategy_ != "PIPELINE" && strategy_ != "TENSOR" && chance(0.15))
+      of_run("runtime.recompute.memory_bytes=10000000");
   }
 
   void strategy_settings() {
@@ -142,10 +145,22 @@ class Draw {
     if (strategy_ == "ALLREDUCE" && chance(0.3))
       of_run("strategy.shard=" + one_of({"OPTIMIZER", "GRADIENTS"}));
     if (strategy_ == "HYBRID") tables();
+    if (strategy_ == "TENSOR") mesh();
     if (strategy_ == "PIPELINE") {
       of_run("strategy.pipeline.micro_batches=" + one_of({"1", "2", "4"}));
       of_run("strategy.pipeline.schedule=" + one_of({"GPIPE", "ONE_F_ONE_B"}));
     }
+  }
+
+  void mesh() {
+    of_run("strategy.tensor.min_width=1");
+    // Columns of varying length belong to one group.
+    if (drawn_.model != "ragged" && run_.shape.workers % 2 == 0 && chance(0.4))
+      of_run("strategy.mesh.data=2");
+    // Ragged tables are read in bags, wide ones have one column.
+    if (!row_wise_ && drawn_.model != "ragged" && drawn_.model != "wide_deep" && run_.shape.workers != 3 &&
+        chance(0.3))
+      of_run("strategy.tensor.layer=match: '.*/table' split: COLUMN");
   }
 
   void servers() {

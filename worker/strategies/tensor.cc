@@ -93,8 +93,8 @@ class TensorStrategy : public ServedStrategy {
     if (restored) values.emplace(*restored, former_names_);
     service_->begin(
         [&](const StoredSlice& slice, Tensor& whole) {
-          if (!slice.is_slot) initialize(slice, whole);
-          return (values && values->read(slice.model, whole)) || !slice.is_slot;
+          const bool begins_anew = initialize(slice, whole);
+          return (values && values->read(slice.model, whole)) || begins_anew;
         },
         wait);
     given_.clear();
@@ -307,13 +307,14 @@ class TensorStrategy : public ServedStrategy {
 
   // -------------------------------------------------------------------------------------------------- start
 
-  /// What one process begins with.
-  void initialize(const StoredSlice& slice, Tensor& whole) const {
+  /// What one process begins with. False: a slot that keeps its constant.
+  bool initialize(const StoredSlice& slice, Tensor& whole) const {
     const auto given = given_.find(slice.local);
     if (given != given_.end())
       whole = given->second;
-    else
+    else if (!slice.is_slot)
       initialize_variable(handles_.at(slice.model), seed_, whole);
+    return given != given_.end() || !slice.is_slot;
   }
 
   const Mesh mesh_;
