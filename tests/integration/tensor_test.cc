@@ -117,6 +117,38 @@ TEST_F(TensorTest, CheckpointsAreThoseOfAllStrategies) {
   EXPECT_EQ(evaluated->exit_code(), 0) << evaluated->err();
 }
 
+/// Of a table that servers have, a checkpoint has the rows that were touched; the others, and their slots,
+/// begin as in one process.
+TEST_F(TensorTest, TablesOfServersGoOnInSlices) {
+  const Job plain = job({"evaluation.enabled=false", "optimizer.kind=ADAGRAD", "input.shuffle=false"});
+  const auto saved = [&](const Job& of, const std::string& name, int steps) {
+    return of.with(checkpoints_in(directory() / name, 3)).with({"steps=" + std::to_string(steps)});
+  };
+  Cluster(directory() / "first", saved(plain.with({"strategy.kind=PS"}), "ckpt", 3), {1, 1}).expect_success();
+  const auto resumed = [&](const Job& of, const std::string& name, int workers) {
+    std::filesystem::copy(directory() / "ckpt", directory() / (name + "-ckpt"),
+                          std::filesystem::copy_options::recursive);
+    Cluster cluster(directory() / name, saved(of, name + "-ckpt", 12), {workers, 0}, {"--resume"});
+    cluster.expect_success();
+    return losses_of(cluster.steps_file(0), 3);
+  };
+  const std::vector<float> expected = resumed(plain, "one", 1);
+  ASSERT_EQ(expected.size(), 9u);
+  expect_near(resumed(cut(plain).with({"strategy.tensor.layer=match: '.*/table' split: COLUMN"}), "two", 2),
+              expected);
+}
+
+TEST_F(TensorTest, AllStopEarlyBehindTheSameStep) {
+  const Job stops = cut(
+      job({"steps=200", "evaluation.early_stopping.patience=1", "evaluation.early_stopping.min_delta=0.5"}),
+      2);
+  Cluster cluster(directory() / "stops", stops, {4, 0});
+  cluster.expect_success();
+  const std::size_t steps = losses_of(cluster.steps_file(0)).size();
+  EXPECT_LT(steps, 200u);
+  for (int w = 1; w < 4; ++w) EXPECT_EQ(losses_of(cluster.steps_file(w)).size(), steps);
+}
+
 class TensorFaultTest : public TensorTest {};
 
 TEST_F(TensorFaultTest, ALostWorkerIsNamed) {

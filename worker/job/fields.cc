@@ -292,7 +292,7 @@ void add_strategy(std::vector<JobField>& table) {
       field("strategy.tensor").idle(strategy_is_not(Strategy::TENSOR)), field("strategy.tensor.layer"),
       field("strategy.tensor.layer.match"), field("strategy.tensor.layer.split"),
       field("strategy.tensor.automatic").by_default(true),
-      field("strategy.tensor.min_width").by_default(256).in(at_least(1)),
+      field("strategy.tensor.min_width").by_default(256).in(at_least(1)), field("strategy.tensor.sequence"),
       field("strategy.wire").idle(strategy_has_no_communicator()).idle(strategy_is_pipeline()),
       field("strategy.reduction").idle(strategy_is_not(Strategy::ALLREDUCE)).idle(workers_average()),
       field("strategy.trim")

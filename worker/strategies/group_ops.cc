@@ -31,6 +31,7 @@ class GroupSum {
     }
   }
 
+  bool is_all() const { return members_.size() == world_; }
   std::size_t scratch_bytes() const {
     return sizeof(float) * static_cast<std::size_t>(total_ + 2 * std::ssize(members_) * part());
   }
@@ -42,23 +43,47 @@ class GroupSum {
     std::int64_t at = 0;
     for (std::size_t i = 0; i < counts_.size(); at += counts_[i++])
       copy(all + at, args.inputs[i], counts_[i]);
-    std::vector<std::int64_t> parts(world_, 0), own(world_, 0);
-    for (std::size_t m = 0; m < members_.size(); ++m) {
-      parts[static_cast<std::size_t>(members_[m])] = begin(m + 1) - begin(m);
-      own[static_cast<std::size_t>(members_[m])] = begin(own_ + 1) - begin(own_);
-    }
-    const std::int64_t count = begin(own_ + 1) - begin(own_);
-    communicator.all_to_all(all, parts, received, own, DType::Float32, args.stream, wait);
-    for (std::ptrdiff_t m = 1; m < std::ssize(members_); ++m)
-      comm::reduce_pair(received, received, received + m * count, count, DType::Float32, comm::ReduceOp::Sum);
+    const Counts counts = exchanged();
+    const std::int64_t count = add_up(communicator, all, received, counts, args.stream, wait);
     for (std::ptrdiff_t m = 0; m < std::ssize(members_); ++m) copy(sent + m * count, received, count);
-    communicator.all_to_all(sent, own, all, parts, DType::Float32, args.stream, wait);
+    communicator.all_to_all(sent, counts.own, all, counts.parts, DType::Float32, args.stream, wait);
     at = 0;
     for (std::size_t i = 0; i < counts_.size(); at += counts_[i++])
       copy(args.outputs[i], all + at, counts_[i]);
   }
 
+  /// The part of this rank alone, of one value.
+  void run_part(comm::Communicator& communicator, const KernelArgs& args, const WaitContext& wait) const {
+    auto* const received = static_cast<float*>(args.scratch);
+    const std::int64_t count = add_up(communicator, static_cast<const float*>(args.inputs[0]), received,
+                                      exchanged(), args.stream, wait);
+    copy(args.outputs[0], received, count);
+  }
+
  private:
+  /// Elements by rank: what goes to it of all, and what comes from it of this rank's part.
+  struct Counts {
+    std::vector<std::int64_t> parts, own;
+  };
+  Counts exchanged() const {
+    Counts counts{std::vector<std::int64_t>(world_, 0), std::vector<std::int64_t>(world_, 0)};
+    for (std::size_t m = 0; m < members_.size(); ++m) {
+      counts.parts[static_cast<std::size_t>(members_[m])] = begin(m + 1) - begin(m);
+      counts.own[static_cast<std::size_t>(members_[m])] = begin(own_ + 1) - begin(own_);
+    }
+    return counts;
+  }
+
+  /// Leaves the sums of this rank's part at the begin of `received`. Result: how many.
+  std::int64_t add_up(comm::Communicator& communicator, const float* all, float* received,
+                      const Counts& counts, StreamRef stream, const WaitContext& wait) const {
+    const std::int64_t count = begin(own_ + 1) - begin(own_);
+    communicator.all_to_all(all, counts.parts, received, counts.own, DType::Float32, stream, wait);
+    for (std::ptrdiff_t m = 1; m < std::ssize(members_); ++m)
+      comm::reduce_pair(received, received, received + m * count, count, DType::Float32, comm::ReduceOp::Sum);
+    return count;
+  }
+
   static void copy(void* to, const void* from, std::int64_t count) {
     std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
   }
@@ -82,6 +107,26 @@ PreparedKernel prepare_host_sum(const PrepareContext& context) {
   kernel.scratch_bytes = sum.scratch_bytes();
   kernel.run = [&communicator, deadline, sum](const KernelArgs& args) {
     sum.run(communicator, args, args.wait->at_most(deadline));
+  };
+  return kernel;
+}
+
+PreparedKernel prepare_host_scatter(const PrepareContext& context) {
+  auto& communicator = require_service<comm::Communicator>(context, "communicator");
+  const auto deadline = require_service<StepServices>(context, "worker").peer_deadline;
+  const GroupSum sum(context, communicator);
+  PreparedKernel kernel;
+  if (sum.is_all()) {
+    kernel.run = [&communicator, deadline,
+                  count = context.outputs[0].shape.elements()](const KernelArgs& args) {
+      communicator.reduce_scatter(args.inputs[0], args.outputs[0], count, DType::Float32, comm::ReduceOp::Sum,
+                                  args.stream, args.wait->at_most(deadline));
+    };
+    return kernel;
+  }
+  kernel.scratch_bytes = sum.scratch_bytes();
+  kernel.run = [&communicator, deadline, sum](const KernelArgs& args) {
+    sum.run_part(communicator, args, args.wait->at_most(deadline));
   };
   return kernel;
 }
@@ -110,6 +155,24 @@ void register_group_ops(OpRegistry& registry) {
   };
   sum.cpu = prepare_host_sum;
   registry.add(std::move(sum));
+
+  OpDef scatter = exchange_op("braid.GroupReduceScatter", Lane::Comm);
+  scatter.traits = computes();
+  scatter.min_inputs = scatter.max_inputs = 1;
+  scatter.infer = [](InferContext& context) {
+    const auto members = std::ssize(context.attr<std::vector<std::int64_t>>(kMembers, {}));
+    Shape shape = context.shape(0);
+    if (shape.has_rank() && shape.rank() == 0) context.fail("a scalar has no rows");
+    if (shape.has_rank() && shape[0] != Shape::kUnknown) {
+      if (members == 0 || shape[0] % members != 0)
+        context.fail("shape " + shape.to_string() + " has no equal slices of rows for " +
+                     std::to_string(members) + " members");
+      shape.set_dim(0, shape[0] / members);
+    }
+    context.output(context.dtype(0), shape);
+  };
+  scatter.cpu = prepare_host_scatter;
+  registry.add(std::move(scatter));
 
   OpDef gather = exchange_op("braid.GroupGather", Lane::Comm);
   gather.min_inputs = 1;

@@ -180,11 +180,21 @@ class TensorStrategy : public ServedStrategy {
       model_names_[slice_name(name)] = name;
       stored_.push_back({slice_name(name), name, slice, false});
     }
+    // Halves are added up by an all-reduce alone, and on GPUs there is a scatter of the whole job alone.
+    const bool scatters = wire_ == DType::Float32 && (mesh_.data == 1 || !on_device_);
+    const auto sum_of_slice = [&](ValueRef value, const std::string& name) {
+      Node node;
+      node.name = graph.unique_name(name + "/sum_of_slice");
+      node.inputs = {value};
+      node.attrs.set(kMembers, members(group));
+      return ValueRef{add_collective(graph, std::move(node), "braid.GroupReduceScatter"), 0};
+    };
     waits_ = take_slices(training, *plan_, mesh_.place_of(peers_.rank),
                          {.sum =
                               [&](ValueRef value, const std::string& name) {
                                 return sum_over(graph, {value}, group, name + "/sum_of_group", true)[0];
                               },
+                          .sum_of_slice = scatters ? sum_of_slice : decltype(GroupCalls::sum_of_slice){},
                           .gather =
                               [&](ValueRef value, const std::string& name) {
                                 return gather_over(graph, value, group, name + "/of_group");
@@ -212,7 +222,8 @@ class TensorStrategy : public ServedStrategy {
                             "strategy.tensor.layer and row_wise");
     for (const SlotSpec& slot : optimizer_slots(optimizer)) {
       const std::string suffix = "/" + std::string(slot.name);
-      stored_.push_back({gradient.variable.name + suffix, at->second + suffix, slice, true});
+      stored_.push_back(
+          {gradient.variable.name + suffix, at->second + suffix, slice, true, slot.initial_value});
     }
   }
 

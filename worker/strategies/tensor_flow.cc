@@ -9,7 +9,7 @@
 namespace braid::worker {
 namespace {
 
-int axis_of(const AxisLabels::Labels& labels, int label) {
+int axis_of_label(const AxisLabels::Labels& labels, int label) {
   const auto at = std::find(labels.begin(), labels.end(), label);
   return at == labels.end() ? -1 : static_cast<int>(at - labels.begin());
 }
@@ -30,7 +30,7 @@ std::int64_t LayoutFlow::count(Layout::Kind from, bool backward) const {
 /// The state of one flow().
 struct TensorGraph::Walk {
   LayoutFlow found;
-  std::set<ValueRef> exchanged;
+  std::set<std::pair<ValueRef, Layout>> exchanged;
 
   Layout made(ValueRef value) const {
     return found.made[static_cast<std::size_t>(value.node)][static_cast<std::size_t>(value.output)];
@@ -81,32 +81,45 @@ bool TensorGraph::can_cut(const Node& node, const AxisLabels& labels, int label)
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     const AxisLabels::Labels& own = labels.inputs[i];
     if (std::count(own.begin(), own.end(), label) > 1) return false;
-    const int axis = axis_of(own, label);
+    const int axis = axis_of_label(own, label);
     if (axis < 0) continue;
     const OutputInfo& info = graph.info(node.inputs[i]);
     const Shape shape = info.dtype == DType::Resource ? variable_of(graph, node.inputs[i]).shape : info.shape;
     if (shape[axis] % parts_ != 0) return false;
   }
   for (std::size_t o = 0; o < node.outputs.size(); ++o) {
-    const int axis = axis_of(labels.outputs[o], label);
+    const int axis = axis_of_label(labels.outputs[o], label);
     if (axis >= 0 && node.outputs[o].shape[axis] % parts_ != 0) return false;
     if (axis < 0 && !(labels.adds_up && node.outputs[o].dtype == DType::Float32)) return false;
   }
   return true;
 }
 
-/// That of the first input that is in slices.
-int TensorGraph::label_to_cut(const Node& node, const AxisLabels& labels,
-                              const std::vector<Layout>& have) const {
-  for (std::size_t i = 0; i < have.size(); ++i) {
-    if (have[i].kind != Layout::Slice || reads_shape_only(node, i)) continue;
-    const AxisLabels::Labels& own = labels.inputs[i];
-    const int label = static_cast<std::size_t>(have[i].axis) < own.size()
-                          ? own[static_cast<std::size_t>(have[i].axis)]
-                          : AxisLabels::kNone;
-    if (can_cut(node, labels, label)) return label;
+/// That of the first input in slices that come of weights, else of rows, else of the first term.
+TensorGraph::Cut TensorGraph::cut_of(const Node& node, const AxisLabels& labels,
+                                     const std::vector<Layout>& have, bool rows) const {
+  const auto first = [&](auto fits, auto axis_of_input) {
+    for (std::size_t i = 0; i < have.size(); ++i) {
+      if (!fits(have[i]) || reads_shape_only(node, i)) continue;
+      const AxisLabels::Labels& own = labels.inputs[i];
+      const auto axis = static_cast<std::size_t>(axis_of_input(have[i]));
+      const int label = axis < own.size() ? own[axis] : AxisLabels::kNone;
+      if (can_cut(node, labels, label)) return label;
+    }
+    return AxisLabels::kNone;
+  };
+  const auto axis = [](const Layout& layout) { return layout.axis; };
+  Cut cut;
+  for (const bool of_rows : {false, true}) {
+    if (cut.label != AxisLabels::kNone) break;
+    cut = {first([&](const Layout& l) { return l.kind == Layout::Slice && l.of_rows == of_rows; }, axis),
+           of_rows};
   }
-  return AxisLabels::kNone;
+  const bool may_begin = rows && !nodes_.is(nodes_.backward, node.id) && labels.outputs.size() == 1;
+  if (cut.label != AxisLabels::kNone || !may_begin) return cut;
+  cut.label = first([](const Layout& l) { return l.kind == Layout::Term; }, [](const Layout&) { return 0; });
+  if (axis_of_label(labels.outputs[0], cut.label) != 0) cut.label = AxisLabels::kNone;
+  return cut;
 }
 
 /// A value that others read too is better made whole once.
@@ -147,52 +160,61 @@ void TensorGraph::note_wishes(const Node& node, const std::map<std::string, int>
   }
 }
 
-LayoutFlow TensorGraph::flow(const std::map<std::string, int>& slices) const {
+/// One node, behind those that it reads.
+void TensorGraph::follow(const Node& node, const std::map<std::string, int>& slices, bool rows,
+                         Walk& walk) const {
+  std::vector<Layout> have, needed(node.inputs.size()), made(node.outputs.size());
+  for (const ValueRef input : node.inputs) have.push_back(walk.made(input));
+  const AxisLabels* labels = this->labels(node.id);
+  if (node.op->role == OpRole::Variable) {
+    const auto at = slices.find(variable_of_value({node.id, 0}));
+    if (at != slices.end()) made[0] = Layout::slice(at->second);
+  } else if (labels) {
+    pass_terms(node, *labels, have, needed, made);
+    const bool passes = !made.empty() && made[0].kind == Layout::Term;
+    const Cut cut = passes ? Cut{} : cut_of(node, *labels, have, rows);
+    if (cut.label != AxisLabels::kNone) {
+      const auto lies = [&](const AxisLabels::Labels& own, Layout other) {
+        const int axis = axis_of_label(own, cut.label);
+        return axis < 0 ? other : Layout::slice(axis, cut.of_rows);
+      };
+      for (std::size_t i = 0; i < needed.size(); ++i) needed[i] = lies(labels->inputs[i], {});
+      for (std::size_t o = 0; o < made.size(); ++o) made[o] = lies(labels->outputs[o], Layout::term());
+    }
+  }
+  const auto at = static_cast<std::size_t>(node.id);
+  walk.found.needed[at] = needed;
+  walk.found.made[at] = made;
+}
+
+LayoutFlow TensorGraph::flow(const std::map<std::string, int>& slices, bool rows) const {
   Walk walk;
   const Graph& graph = nodes_.inferred;
   walk.found.made.resize(static_cast<std::size_t>(graph.size()));
   walk.found.needed.resize(static_cast<std::size_t>(graph.size()));
-  const auto exchange = [&](ValueRef value) {
+  const auto exchange = [&](ValueRef value, Layout to) {
     const Layout from = walk.made(value);
-    if (from.kind == Layout::Whole || !walk.exchanged.insert(value).second) return;
+    if (from == to || from.kind == Layout::Whole) return;
+    // Slices of another axis, and terms of slices, are made of the whole.
+    if (from.kind == Layout::Slice) to = {};
+    if (!walk.exchanged.insert({value, to}).second) return;
     walk.found.exchanges.push_back(
-        {value, from, value_bytes(graph.info(value)), nodes_.is(nodes_.backward, value.node)});
+        {value, from, to, value_bytes(graph.info(value)), nodes_.is(nodes_.backward, value.node)});
   };
   for (const NodeId id : nodes_.order) {
     const Node& node = graph.node(id);
-    std::vector<Layout> have, needed(node.inputs.size()), made(node.outputs.size());
-    for (const ValueRef input : node.inputs) have.push_back(walk.made(input));
-    const AxisLabels* labels = this->labels(id);
-    if (node.op->role == OpRole::Variable) {
-      const auto at = slices.find(variable_of_value({id, 0}));
-      if (at != slices.end()) made[0] = Layout::slice(at->second);
-    } else if (labels) {
-      const int label = label_to_cut(node, *labels, have);
-      if (label == AxisLabels::kNone) {
-        pass_terms(node, *labels, have, needed, made);
-      } else {
-        const auto lies = [&](const AxisLabels::Labels& own, Layout other) {
-          const int axis = axis_of(own, label);
-          return axis < 0 ? other : Layout::slice(axis);
-        };
-        for (std::size_t i = 0; i < needed.size(); ++i) needed[i] = lies(labels->inputs[i], {});
-        for (std::size_t o = 0; o < made.size(); ++o) made[o] = lies(labels->outputs[o], Layout::term());
-      }
-    }
-    const auto at = static_cast<std::size_t>(id);
-    walk.found.needed[at] = needed;
-    walk.found.made[at] = made;
+    follow(node, slices, rows, walk);
+    const std::vector<Layout>& needed = walk.found.needed[static_cast<std::size_t>(id)];
     for (std::size_t i = 0; i < needed.size(); ++i)
-      if (needed[i] != have[i] && !reads_shape_only(node, i)) exchange(node.inputs[i]);
+      if (!reads_shape_only(node, i)) exchange(node.inputs[i], needed[i]);
     if (!nodes_.is(nodes_.backward, id)) note_wishes(node, slices, walk);
   }
   for (const VariableGradient& gradient : training_.gradients) {
-    const ValueRef value = gradient.slices ? gradient.slices->values : gradient.dense;
     const auto at = slices.find(gradient.variable.name);
-    const Layout wanted = at == slices.end() ? Layout{} : Layout::slice(at->second);
-    if (walk.made(value) != wanted) exchange(value);
+    exchange(gradient.slices ? gradient.slices->values : gradient.dense,
+             at == slices.end() ? Layout{} : Layout::slice(at->second));
   }
-  for (const ValueRef value : {training_.loss, training_.weighted_loss}) exchange(value);
+  for (const ValueRef value : {training_.loss, training_.weighted_loss}) exchange(value, {});
   return std::move(walk.found);
 }
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "worker/strategies/axis_labels.h"
@@ -18,17 +19,23 @@ namespace braid::worker {
 struct Layout {
   enum Kind { Whole, Slice, Term };
   Kind kind = Whole;
-  int axis = 0;  // of Slice
+  int axis = 0;          // of Slice
+  bool of_rows = false;  // a Slice that weights have not asked for (strategy.tensor.sequence)
 
-  static Layout slice(int axis) { return {Slice, axis}; }
-  static Layout term() { return {Term, 0}; }
-  friend auto operator<=>(const Layout&, const Layout&) = default;
+  static Layout slice(int axis, bool of_rows = false) { return {Slice, axis, of_rows}; }
+  static Layout term() { return {Term}; }
+  /// By how the value lies.
+  friend bool operator==(const Layout& a, const Layout& b) { return a.kind == b.kind && a.axis == b.axis; }
+  friend auto operator<=>(const Layout& a, const Layout& b) {
+    return std::pair(a.kind, a.axis) <=> std::pair(b.kind, b.axis);
+  }
 };
 
-/// What the group exchanges so that each of it has a value that is in slices or terms.
+/// What the group exchanges so that each of it has a value that is in slices or terms: whole, or a slice of
+/// a sum.
 struct GroupExchange {
   ValueRef value;
-  Layout from;
+  Layout from, to;
   std::int64_t bytes = 0;  // of the whole value
   bool backward = false;
 };
@@ -52,8 +59,9 @@ class TensorGraph {
   TensorGraph(const TrainingGraph& training, const PipelineNodes& nodes, int parts,
               std::function<bool(const std::string& variable, int axis)> may_slice);
 
-  /// `slices`: axes, by variable.
-  LayoutFlow flow(const std::map<std::string, int>& slices) const;
+  /// `slices`: axes, by variable. `rows`: terms of the forward pass become slices of rows where a node can
+  /// work on these, until weights in slices need all of them.
+  LayoutFlow flow(const std::map<std::string, int>& slices, bool rows = false) const;
 
   /// The labels of a node's axes; null: it needs its inputs whole.
   const AxisLabels* labels(NodeId id) const;
@@ -67,7 +75,13 @@ class TensorGraph {
   void count_uses();
   void find_variables();
   bool can_cut(const Node& node, const AxisLabels& labels, int label) const;
-  int label_to_cut(const Node& node, const AxisLabels& labels, const std::vector<Layout>& have) const;
+  /// The label along which a node works on slices, and whether these are of rows.
+  struct Cut {
+    int label = AxisLabels::kNone;
+    bool of_rows = false;
+  };
+  Cut cut_of(const Node& node, const AxisLabels& labels, const std::vector<Layout>& have, bool rows) const;
+  void follow(const Node& node, const std::map<std::string, int>& slices, bool rows, Walk& walk) const;
   void pass_terms(const Node& node, const AxisLabels& labels, const std::vector<Layout>& have,
                   std::vector<Layout>& needed, std::vector<Layout>& made) const;
   void note_wishes(const Node& node, const std::map<std::string, int>& slices, Walk& walk) const;

@@ -36,6 +36,7 @@ class Planner {
     take_patterns();
     settle(axes_, plan_.flow);
     if (how_.automatic()) find_pairs();
+    if (how_.sequence()) plan_.flow = graph().flow(axes_, true);
     for (const VariableGradient& gradient : training_.gradients)
       if (const auto at = axes_.find(gradient.variable.name); at != axes_.end())
         plan_.slices.push_back({gradient.variable, at->second, parts_, is_row(at->first, at->second)});

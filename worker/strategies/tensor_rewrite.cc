@@ -207,6 +207,8 @@ class Rewrite {
                          : add_node(graph_, "ZerosLike", name_of(own) + "/of_another", {own},
                                     {{"T", graph_.info(own).dtype}}, own.node);
     }
+    if (from.kind == Layout::Term && needed == Layout::slice(0) && calls_.sum_of_slice && !shape_only)
+      return calls_.sum_of_slice(own, name_of(own));
     if (needed.kind != Layout::Whole) {  // through the whole
       const ValueRef whole = as(value, {}, shape_only);
       if (needed.kind == Layout::Slice) return slice(whole, whole_shape(value), needed.axis);

@@ -54,7 +54,8 @@ void TensorService::begin(const WholeValue& whole, const WaitContext& wait) {
     Tensor value;
     std::int64_t is_given = 0;
     if (communicator_->rank() == 0) {
-      value = Tensor::zeros(DType::Float32, each.slice.whole.shape);
+      value = Tensor(DType::Float32, each.slice.whole.shape);
+      std::ranges::fill(value.data<float>(), each.initial);
       is_given = whole(each, value) ? 1 : 0;
     }
     communicator_->broadcast(&is_given, 1, DType::Int64, 0, StreamRef::host(), wait);

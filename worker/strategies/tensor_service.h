@@ -30,6 +30,7 @@ struct StoredSlice {
   std::string local, model;  // names
   TensorSlice slice;
   bool is_slot = false;
+  float initial = 0;  // of a slot's elements
 };
 
 /// The slice that worker `place` of a group has of `whole`, and the inverse.
@@ -48,8 +49,8 @@ class TensorService : public RankService {
   /// Whether the leader may have it whole beside its slice.
   bool is_copy(const std::string& name) const;
 
-  /// Gives all slices their first values: `whole` is asked on the leader alone, and fills the value of a
-  /// variable or slot, or says that slots keep what they have.
+  /// Gives all slices their first values: `whole` is asked on the leader alone. It fills the value of a
+  /// variable or slot, which has a slot's initial elements, or says that these are all.
   using WholeValue = std::function<bool(const StoredSlice& slice, Tensor& whole)>;
   void begin(const WholeValue& whole, const WaitContext& wait);
 

@@ -19,15 +19,24 @@ const char* kind_text(const TensorSlice& slice) {
 
 /// Of one pass of the step, within a group.
 std::string pass_text(const LayoutFlow& flow, bool backward) {
-  std::int64_t sums = 0, summed = 0, gathers = 0, gathered = 0;
+  struct Kind {
+    const char* name;
+    std::int64_t count = 0, bytes = 0;
+  };
+  Kind sums{"sums"}, scatters{"sums of slices"}, gathers{"gathers"};
   for (const GroupExchange& exchange : flow.exchanges) {
     if (exchange.backward != backward) continue;
-    const bool is_sum = exchange.from.kind == Layout::Term;
-    (is_sum ? sums : gathers) += 1;
-    (is_sum ? summed : gathered) += exchange.bytes;
+    Kind& kind = exchange.from.kind == Layout::Slice ? gathers
+                 : exchange.to.kind == Layout::Slice ? scatters
+                                                     : sums;
+    ++kind.count;
+    kind.bytes += exchange.bytes;
   }
-  return fmt::format("  {}: {} sums of {}, {} gathers of {}\n", backward ? "backward" : "forward", sums,
-                     amount_text(summed), gathers, amount_text(gathered));
+  const auto text = [](const Kind& kind) {
+    return fmt::format("{} {} of {}", kind.count, kind.name, amount_text(kind.bytes));
+  };
+  return fmt::format("  {}: {}, {}{}\n", backward ? "backward" : "forward", text(sums), text(gathers),
+                     scatters.count == 0 ? "" : ", " + text(scatters));
 }
 
 }  // namespace

@@ -77,6 +77,18 @@ TEST(GroupOpsTest, EachGroupAddsItsOwn) {
   }
 }
 
+TEST(GroupOpsTest, EachGetsItsSliceOfTheSum) {
+  const auto results = on_ranks(4, [&](int rank, comm::Communicator* communicator) {
+    const std::int64_t first = rank % 2;
+    return run("braid.GroupReduceScatter", communicator, {first, first + 2},
+               {{static_cast<float>(rank), static_cast<float>(10 * rank)}}, 1);
+  });
+  EXPECT_EQ(results[0][0][0], 2);
+  EXPECT_EQ(results[2][0][0], 20);
+  EXPECT_EQ(results[1][0][0], 4);
+  EXPECT_EQ(results[3][0][0], 40);
+}
+
 TEST(GroupOpsTest, AGatherHasTheRanksOfTheGroupInOrder) {
   const auto results = on_ranks(4, [&](int rank, comm::Communicator* communicator) {
     const std::int64_t first = rank / 2 * 2;

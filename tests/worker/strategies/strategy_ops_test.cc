@@ -32,6 +32,7 @@ TEST(StrategyOpsTest, LeaveNothingUnsaid) {
                          "braid.Send",
                          "braid.Recv",
                          "braid.GroupAllReduce",
+                         "braid.GroupReduceScatter",
                          "braid.GroupGather"})
     EXPECT_EQ(missing_traits(OpRegistry::global().require(op)), "") << op;
 }

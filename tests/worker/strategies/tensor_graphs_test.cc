@@ -65,6 +65,20 @@ TEST(TensorGraphsTest, ThreeTowersWithResidualsNormsAndGelus) {
   expect_same(text);
 }
 
+/// Between pairs each worker has its rows: of a sum it gets those, and the next layer gathers them.
+TEST(TensorGraphsTest, NormsAndResidualsBetweenPairsAreCutByRows) {
+  GraphJob job;
+  const Output x = block(job.b, "b", block(job.b, "a", job.x, 8, 16), 8, 24);
+  const std::string text = job.text(dense(job.b, "out", layer_norm(job.b, "norm", x, 8), 8, 4), 20);
+  const Settings rows{"strategy.tensor.sequence=true"};
+  EXPECT_THAT(plan(text, 1, 2), HasSubstr("forward: 2 sums of 1.5 KiB, 0 gathers"));
+  EXPECT_THAT(plan(text, 1, 2, rows), AllOf(HasSubstr("6 variables cut"),
+                                            HasSubstr("forward: 1 sums of 0.0 KiB, 1 gathers of 0.8 KiB, "
+                                                      "2 sums of slices of 1.5 KiB")));
+  expect_same(text, rows);
+  expect_same(text, {"strategy.tensor.sequence=true", "optimizer.clip_norm=0.05"});
+}
+
 /// The gate is cut with the layer whose outputs it multiplies, and the gradients of both inputs are one sum.
 TEST(TensorGraphsTest, AGatedLayerIsCutWithItsGate) {
   GraphJob job;
@@ -208,6 +222,7 @@ class RandomGraph {
         settings.push_back("strategy.tensor.layer=match: '" + name +
                            "' split: " + std::array{"WHOLE", "COLUMN", "ROW"}[random_() % 3]);
     if (random_() % 3 == 0) settings.emplace_back("strategy.tensor.automatic=false");
+    if (random_() % 3 == 0) settings.emplace_back("strategy.tensor.sequence=true");
     return settings;
   }
 

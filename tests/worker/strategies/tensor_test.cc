@@ -51,6 +51,12 @@ TEST_P(TensorTest, LossesAndVariablesAreThoseOfOneProcess) {
     expect_as_one_process(job_text(of, 20), of.rows(), data, tensor);
 }
 
+TEST_P(TensorTest, WithRowsBetweenPairsToo) {
+  const Case& of = GetParam();
+  for (const auto& [data, tensor] : {std::pair(1, 2), {1, 4}, {2, 2}})
+    expect_as_one_process(job_text(of, 20), of.rows(), data, tensor, {"strategy.tensor.sequence=true"});
+}
+
 TEST_P(TensorTest, AGroupOfOneHasTheBitsOfOneProcess) {
   const Case& of = GetParam();
   expect_equal(run_mesh(job_with(job_text(of, 10), in_mesh(1, 1)), of.rows()),
