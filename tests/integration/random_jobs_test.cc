@@ -154,6 +154,7 @@ class Draw {
 
   void mesh() {
     of_run("strategy.tensor.min_width=1");
+    if (chance(0.3)) of_run("strategy.tensor.sequence=true");
     // Columns of varying length belong to one group.
     if (drawn_.model != "ragged" && run_.shape.workers % 2 == 0 && chance(0.4))
       of_run("strategy.mesh.data=2");

@@ -103,20 +103,6 @@ Result passed_on(const View& v) {
   return labels;
 }
 
-/// IdentityN and the like: each output is an input.
-Result each_passed_on(const View& v) {
-  AxisLabels labels;
-  int next = 0;
-  for (int i = 0; i < v.inputs(); ++i) {
-    Labels own = counted(v.in(i).rank());
-    for (int& label : own) label += next;
-    next += v.in(i).rank();
-    labels.inputs.push_back(own);
-    labels.outputs.push_back(own);
-  }
-  return labels;
-}
-
 Result product(const View& v, bool transpose_a, bool transpose_b) {
   const int rank = v.out().rank(), a = v.in(0).rank(), b = v.in(1).rank();
   if (a < 2 || b < 2) return std::nullopt;
@@ -140,10 +126,8 @@ Result product(const View& v, bool transpose_a, bool transpose_b) {
 }
 
 Result matmul(const View& v) {
-  return product(v, v.node().attrs.get("transpose_a", false), v.node().attrs.get("transpose_b", false));
-}
-Result batch_matmul(const View& v) {
-  return product(v, v.node().attrs.get("adj_x", false), v.node().attrs.get("adj_y", false));
+  const auto is_set = [&](const char* attr) { return v.node().attrs.get(attr, false); };
+  return product(v, is_set("transpose_a") || is_set("adj_x"), is_set("transpose_b") || is_set("adj_y"));
 }
 
 Result einsum(const View& v) {
@@ -348,13 +332,12 @@ const std::map<std::string_view, Result (*)(const View&)>& rules() {
       {"PreventGradient", passed_on},
       {"Neg", passed_on},
       {"ReadVariableOp", passed_on},
-      {"IdentityN", each_passed_on},
       {"ZerosLike", pointwise},
       {"OnesLike", pointwise},
       {"MatMul", matmul},
-      {"BatchMatMul", batch_matmul},
-      {"BatchMatMulV2", batch_matmul},
-      {"BatchMatMulV3", batch_matmul},
+      {"BatchMatMul", matmul},
+      {"BatchMatMulV2", matmul},
+      {"BatchMatMulV3", matmul},
       {"Einsum", einsum},
       {"BiasAdd", bias_add},
       {"BiasAddGrad", bias_add_grad},

@@ -189,16 +189,17 @@ class TensorStrategy : public ServedStrategy {
       node.attrs.set(kMembers, members(group));
       return ValueRef{add_collective(graph, std::move(node), "braid.GroupReduceScatter"), 0};
     };
-    waits_ = take_slices(training, *plan_, mesh_.place_of(peers_.rank),
-                         {.sum =
-                              [&](ValueRef value, const std::string& name) {
-                                return sum_over(graph, {value}, group, name + "/sum_of_group", true)[0];
-                              },
-                          .sum_of_slice = scatters ? sum_of_slice : decltype(GroupCalls::sum_of_slice){},
-                          .gather =
-                              [&](ValueRef value, const std::string& name) {
-                                return gather_over(graph, value, group, name + "/of_group");
-                              }});
+    waits_ =
+        take_slices(training, *plan_, mesh_.place_of(peers_.rank),
+                    {.sum =
+                         [&](std::vector<ValueRef> values, const std::string& name) {
+                           return sum_over(graph, std::move(values), group, name + "/sum_of_group", true);
+                         },
+                     .sum_of_slice = scatters ? sum_of_slice : decltype(GroupCalls::sum_of_slice){},
+                     .gather =
+                         [&](ValueRef value, const std::string& name) {
+                           return gather_over(graph, value, group, name + "/of_group");
+                         }});
   }
 
   /// One stream alone would put off what nothing waits for, and keep in memory what that reads.

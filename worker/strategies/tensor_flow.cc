@@ -115,10 +115,10 @@ TensorGraph::Cut TensorGraph::cut_of(const Node& node, const AxisLabels& labels,
     cut = {first([&](const Layout& l) { return l.kind == Layout::Slice && l.of_rows == of_rows; }, axis),
            of_rows};
   }
-  const bool may_begin = rows && !nodes_.is(nodes_.backward, node.id) && labels.outputs.size() == 1;
+  const bool may_begin = rows && labels.outputs.size() == 1;
   if (cut.label != AxisLabels::kNone || !may_begin) return cut;
   cut.label = first([](const Layout& l) { return l.kind == Layout::Term; }, [](const Layout&) { return 0; });
-  if (axis_of_label(labels.outputs[0], cut.label) != 0) cut.label = AxisLabels::kNone;
+  if (axis_of_label(labels.outputs[0], cut.label) > 0) cut.label = AxisLabels::kNone;
   return cut;
 }
 
@@ -211,8 +211,12 @@ LayoutFlow TensorGraph::flow(const std::map<std::string, int>& slices, bool rows
   }
   for (const VariableGradient& gradient : training_.gradients) {
     const auto at = slices.find(gradient.variable.name);
-    exchange(gradient.slices ? gradient.slices->values : gradient.dense,
-             at == slices.end() ? Layout{} : Layout::slice(at->second));
+    const ValueRef value = gradient.slices ? gradient.slices->values : gradient.dense;
+    const std::size_t before = walk.found.exchanges.size();
+    exchange(value, at == slices.end() ? Layout{} : Layout::slice(at->second));
+    if (walk.found.exchanges.size() > before && at == slices.end() && !gradient.slices)
+      walk.found.exchanges.back().together =
+          walk.made(value).kind == Layout::Term && gradient.variable.shape.elements() <= kSmallGradient;
   }
   for (const ValueRef value : {training_.loss, training_.weighted_loss}) exchange(value, {});
   return std::move(walk.found);

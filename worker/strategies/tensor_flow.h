@@ -38,7 +38,11 @@ struct GroupExchange {
   Layout from, to;
   std::int64_t bytes = 0;  // of the whole value
   bool backward = false;
+  bool together = false;  // with others of these, in one exchange: a small gradient of a whole variable
 };
+
+/// Elements of a gradient that is added up together with others.
+inline constexpr std::int64_t kSmallGradient = 1 << 16;
 
 struct LayoutFlow {
   // By node, and its outputs or inputs. Those of nodes that a step does not need are empty.
@@ -59,8 +63,8 @@ class TensorGraph {
   TensorGraph(const TrainingGraph& training, const PipelineNodes& nodes, int parts,
               std::function<bool(const std::string& variable, int axis)> may_slice);
 
-  /// `slices`: axes, by variable. `rows`: terms of the forward pass become slices of rows where a node can
-  /// work on these, until weights in slices need all of them.
+  /// `slices`: axes, by variable. `rows`: terms become slices of rows where a node can work on these,
+  /// until weights in slices need all of them.
   LayoutFlow flow(const std::map<std::string, int>& slices, bool rows = false) const;
 
   /// The labels of a node's axes; null: it needs its inputs whole.

@@ -31,6 +31,7 @@ class Rewrite {
       if (plan_.nodes.inferred.node(id).op->name == "braid.Dropout" && made({id, 0}).kind == Layout::Slice)
         drop_out(id);
     }
+    add_up_small_gradients();
     for (VariableGradient& gradient : training_.gradients) finish(gradient);
     training_.loss = as(training_.loss, {});
     training_.weighted_loss = as(training_.weighted_loss, {});
@@ -88,7 +89,8 @@ class Rewrite {
     for (const VariableGradient& gradient : training_.gradients)
       if (const auto at = of_weights_.find(gradient.dense.node);
           gradient.dense.valid() && at != of_weights_.end())
-        at->second.last_read = last[gradient.variable.name];
+        at->second.last_read =
+            is_added_together(gradient) ? plan_.nodes.inferred.size() : last[gradient.variable.name];
   }
 
   void come_behind_gradients(NodeId id) {
@@ -216,8 +218,26 @@ class Rewrite {
                          : add_node(graph_, "ZerosLike", name_of(own) + "/of_another", {whole},
                                     {{"T", graph_.info(whole).dtype}}, own.node);
     }
-    if (from.kind == Layout::Term) return shape_only ? own : calls_.sum(own, name_of(own));
+    if (from.kind == Layout::Term) return shape_only ? own : calls_.sum({own}, name_of(own))[0];
     return shape_only ? of_whole_shape(own, from.axis) : gather(own, whole_shape(value), from.axis);
+  }
+
+  /// As of norms and biases, where each worker has a term of it: one sum of all has one latency.
+  bool is_added_together(const VariableGradient& gradient) const {
+    return !gradient.slices && !plan_.find(gradient.variable.name) &&
+           made(gradient.dense).kind == Layout::Term && gradient.variable.shape.elements() <= kSmallGradient;
+  }
+  void add_up_small_gradients() {
+    std::vector<ValueRef> values, terms;
+    for (const VariableGradient& gradient : training_.gradients) {
+      const ValueRef value = gradient.dense;
+      if (!is_added_together(gradient) || converted_.contains({value, Layout{}, false})) continue;
+      values.push_back(value);
+      terms.push_back(now(value));
+    }
+    if (values.empty()) return;
+    terms = calls_.sum(std::move(terms), "gradients/of_whole_variables");
+    for (std::size_t i = 0; i < values.size(); ++i) converted_[{values[i], Layout{}, false}] = terms[i];
   }
 
   void finish(VariableGradient& gradient) {

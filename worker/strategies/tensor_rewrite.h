@@ -12,8 +12,8 @@ namespace braid::worker {
 
 /// What the group does together. A value's name is for people.
 struct GroupCalls {
-  /// Of terms, which are float32.
-  std::function<ValueRef(ValueRef value, const std::string& name)> sum;
+  /// Of terms, which are float32; of several together.
+  std::function<std::vector<ValueRef>(std::vector<ValueRef> values, const std::string& name)> sum;
   /// The same, of which each worker gets its slice along axis 0; null: there is no shorter way than sum.
   std::function<ValueRef(ValueRef value, const std::string& name)> sum_of_slice;
   /// [parts, ...]: the values of the group's workers, in order.

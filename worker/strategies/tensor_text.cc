@@ -23,13 +23,15 @@ std::string pass_text(const LayoutFlow& flow, bool backward) {
     const char* name;
     std::int64_t count = 0, bytes = 0;
   };
+  bool seen_together = false;
   Kind sums{"sums"}, scatters{"sums of slices"}, gathers{"gathers"};
   for (const GroupExchange& exchange : flow.exchanges) {
     if (exchange.backward != backward) continue;
     Kind& kind = exchange.from.kind == Layout::Slice ? gathers
                  : exchange.to.kind == Layout::Slice ? scatters
                                                      : sums;
-    ++kind.count;
+    if (!exchange.together || !seen_together) ++kind.count;
+    seen_together = seen_together || exchange.together;
     kind.bytes += exchange.bytes;
   }
   const auto text = [](const Kind& kind) {
