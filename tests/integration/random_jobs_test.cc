@@ -103,7 +103,8 @@ class Draw {
     if (row_wise_) of_all("optimizer.row_wise=true");
     if (chance(0.2)) of_all("optimizer.group=match: '.*/bias' kind: SGD learning_rate: 0.03");
     // PS_ALLREDUCE needs a table that is trained.
-    if (!has_servers_ && chance(0.1)) of_all("optimizer.group=match: '.*/table' frozen: true");
+    freezes_ = !has_servers_ && chance(0.1);
+    if (freezes_) of_all("optimizer.group=match: '.*/table' frozen: true");
     // Servers see no step as a whole: workers clip their own gradients.
     if (!has_servers_ && chance(0.2)) of_all("optimizer.clip_norm=" + one_of({"0.1", "1"}));
     if (chance(0.15)) of_all("optimizer.l2=0.01");
@@ -158,9 +159,9 @@ class Draw {
     // Columns of varying length belong to one group.
     if (drawn_.model != "ragged" && run_.shape.workers % 2 == 0 && chance(0.4))
       of_run("strategy.mesh.data=2");
-    // Ragged tables are read in bags, wide ones have one column.
-    if (!row_wise_ && drawn_.model != "ragged" && drawn_.model != "wide_deep" && run_.shape.workers != 3 &&
-        chance(0.3))
+    // Ragged tables are read in bags, wide ones have one column, frozen ones stay whole.
+    if (!row_wise_ && !freezes_ && drawn_.model != "ragged" && drawn_.model != "wide_deep" &&
+        run_.shape.workers != 3 && chance(0.3))
       of_run("strategy.tensor.layer=match: '.*/table' split: COLUMN");
   }
 
@@ -188,7 +189,7 @@ class Draw {
   std::mt19937_64 random_;
   DrawnJob drawn_;
   bool cuts_batches_ = false, adds_rows_ = false, has_servers_ = false;  // whether one of its runs does
-  bool row_wise_ = false;
+  bool row_wise_ = false, freezes_ = false;
   DrawnRun run_;          // that is being drawn
   std::string strategy_;  // its
 };

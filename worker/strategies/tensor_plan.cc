@@ -130,10 +130,17 @@ class Planner {
       if (seen.insert(layer.variable).second) take(layer, how_.layer(l).split(), l);
     }
     for (std::size_t l = 0; l < fits.size(); ++l)
-      if (!fits[l])
-        throw InvalidArgument(fmt::format(
-            "strategy.tensor.layer[{}].match '{}' fits no weights that a layer multiplies by or looks up", l,
-            how_.layer(static_cast<int>(l)).match()));
+      if (!fits[l]) refuse(how_.layer(static_cast<int>(l)).match(), static_cast<int>(l), *patterns[l]);
+  }
+
+  [[noreturn]] void refuse(const std::string& match, int l, const RE2& pattern) const {
+    const std::string place = fmt::format("strategy.tensor.layer[{}].match '{}'", l, match);
+    for (const VariableInfo& variable : list_variables(inferred()))
+      if (!variables_.contains(variable.name) && RE2::FullMatch(variable.name, pattern))
+        throw InvalidArgument(
+            fmt::format("{}: variable '{}' stays whole: it is frozen, or read by more than its value", place,
+                        variable.name));
+    throw InvalidArgument(place + " fits no weights that a layer multiplies by or looks up");
   }
 
   void take(const Layer& layer, proto::Tensor::Split split, int l) {

@@ -334,6 +334,9 @@ TEST(TensorGraphsTest, PatternsThatCutNothingAreRefusedByName) {
   EXPECT_THAT(refused(text, layer("z/.*", "ROW")),
               HasSubstr("strategy.tensor.layer[0].match 'z/.*' fits no weights"));
   EXPECT_THAT(refused(text, layer("(", "ROW")), HasSubstr("strategy.tensor.layer[0].match '('"));
+  EXPECT_THAT(
+      refused(text, layer("a/kernel", "COLUMN") + Settings{"optimizer.group=match: 'a/kernel' frozen: true"}),
+      HasSubstr("match 'a/kernel': variable 'a/kernel' stays whole: it is frozen"));
   EXPECT_THAT(refused(text, layer("a/kernel", "COLUMN")),
               HasSubstr("variable 'a/kernel' [8, 7]: axis 1 is not cut into 2 equal slices"));
 }
