@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/error.h"
 #include "comm/communicator.h"
+#include "worker/process/share_text.h"
 
 namespace braid::worker {
 namespace {
@@ -49,18 +51,28 @@ bool TensorService::is_copy(const std::string& name) const {
                      [&](const StoredSlice& slice) { return slice.model == name; });
 }
 
+/// What the leader cannot read ends all ranks with its words.
 void TensorService::begin(const WholeValue& whole, const WaitContext& wait) {
   for (const StoredSlice& each : slices_) {
-    Tensor value;
-    std::int64_t is_given = 0;
+    Tensor value(DType::Float32, each.slice.whole.shape);
+    std::int64_t given = 0;  // 1: the value follows; below 0: an error's code
+    std::string refusal;
     if (communicator_->rank() == 0) {
-      value = Tensor(DType::Float32, each.slice.whole.shape);
       std::ranges::fill(value.data<float>(), each.initial);
-      is_given = whole(each, value) ? 1 : 0;
+      try {
+        given = whole(each, value) ? 1 : 0;
+      } catch (const Error& error) {
+        given = -static_cast<std::int64_t>(error.code());
+        refusal = error.message();
+      }
     }
-    communicator_->broadcast(&is_given, 1, DType::Int64, 0, StreamRef::host(), wait);
-    if (is_given == 0) continue;
-    if (communicator_->rank() != 0) value = Tensor(DType::Float32, each.slice.whole.shape);
+    communicator_->broadcast(&given, 1, DType::Int64, 0, StreamRef::host(), wait);
+    if (given < 0) {
+      share_text(refusal, *communicator_, wait);
+      communicator_->barrier(wait);
+      throw_error(static_cast<ErrorCode>(-given), refusal);
+    }
+    if (given == 0) continue;
     communicator_->broadcast(value.raw(), value.elements(), value.dtype(), 0, StreamRef::host(), wait);
     store_.write(each.local, slice_of(value, each.slice, place_));
   }

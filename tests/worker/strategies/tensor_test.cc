@@ -133,5 +133,16 @@ TEST(TensorCheckpointTest, TheSameMeshGoesOnWithTheSameBits) {
   EXPECT_EQ(stored_values(broken.path()), stored_values(unbroken.path()));
 }
 
+TEST(TensorCheckpointTest, WhatTheLeaderCannotTakeEndsAllRanks) {
+  const auto rows = kMlp.rows();
+  TempDir directory;
+  run_mesh(job_with(job_text(kMlp, 10), in_mesh(1, 2) + saved_in(directory)), rows);
+  Case other = kMlp;
+  other.model = "name: 'mlp' hidden: 16 hidden: 12 hidden: 16 classes: 4";
+  for (const RankRun& run : run_ranks(job_with(job_text(other, 20), in_mesh(1, 2) + saved_in(directory)), 2,
+                                      rows, RunStart::Resume))
+    EXPECT_THAT(run.error, HasSubstr("'mlp/layer2/kernel' is float32[12, 8], the model has float32[12, 16]"));
+}
+
 }  // namespace
 }  // namespace braid::worker
