@@ -212,11 +212,21 @@ LayoutFlow TensorGraph::flow(const std::map<std::string, int>& slices, bool rows
   for (const VariableGradient& gradient : training_.gradients) {
     const auto at = slices.find(gradient.variable.name);
     const ValueRef value = gradient.slices ? gradient.slices->values : gradient.dense;
-    const std::size_t before = walk.found.exchanges.size();
-    exchange(value, at == slices.end() ? Layout{} : Layout::slice(at->second));
-    if (walk.found.exchanges.size() > before && at == slices.end() && !gradient.slices)
-      walk.found.exchanges.back().together =
-          walk.made(value).kind == Layout::Term && gradient.variable.shape.elements() <= kSmallGradient;
+    if (at != slices.end() || gradient.slices) {
+      exchange(value, at == slices.end() ? Layout{} : Layout::slice(at->second));
+      continue;
+    }
+    const Layout from = walk.made(value);
+    if (from.kind == Layout::Slice) {
+      exchange(value, {});
+    } else if (walk.exchanged.insert({value, {}}).second) {
+      walk.found.exchanges.push_back({value,
+                                      from,
+                                      {},
+                                      value_bytes(graph.info(value)),
+                                      true,
+                                      gradient.variable.shape.elements() <= kSmallGradient});
+    }
   }
   for (const ValueRef value : {training_.loss, training_.weighted_loss}) exchange(value, {});
   return std::move(walk.found);

@@ -32,16 +32,16 @@ struct Layout {
 };
 
 /// What the group exchanges so that each of it has a value that is in slices or terms: whole, or a slice of
-/// a sum.
+/// a sum; or the first one's gradient of a whole variable, so that all have the same bits of it.
 struct GroupExchange {
   ValueRef value;
   Layout from, to;
   std::int64_t bytes = 0;  // of the whole value
   bool backward = false;
-  bool together = false;  // with others of these, in one exchange: a small gradient of a whole variable
+  bool together = false;  // with others of these, in one exchange: gradients of whole variables
 };
 
-/// Elements of a gradient that is added up together with others.
+/// Elements of a whole variable whose gradient is exchanged together with others.
 inline constexpr std::int64_t kSmallGradient = 1 << 16;
 
 struct LayoutFlow {

@@ -72,13 +72,12 @@ class Rewrite {
     if (graph_.node(id).op->name == "Reshape" && made({id, 0}).kind == Layout::Slice) give_shape(id);
   }
 
-  /// Gradients that are made by their own node, and where in the order their variables are read last.
+  /// Gradients of slices, and where in the order the variables are read last.
   void note_weights() {
     for (const VariableGradient& gradient : training_.gradients)
       if (const std::string& name = gradient.variable.name;
-          gradient.dense.valid() && gradient.variable.shape.rank() > 1)
-        of_weights_[gradient.dense.node] = {gradient.dense.node, plan_.find(name) ? slice_name(name) : name,
-                                            0};
+          gradient.dense.valid() && gradient.variable.shape.rank() > 1 && plan_.find(name))
+        of_weights_[gradient.dense.node] = {gradient.dense.node, slice_name(name), 0};
     std::map<std::string, std::int64_t> last;
     std::int64_t position = 0;
     for (const NodeId id : plan_.nodes.order) {
@@ -89,8 +88,7 @@ class Rewrite {
     for (const VariableGradient& gradient : training_.gradients)
       if (const auto at = of_weights_.find(gradient.dense.node);
           gradient.dense.valid() && at != of_weights_.end())
-        at->second.last_read =
-            is_added_together(gradient) ? plan_.nodes.inferred.size() : last[gradient.variable.name];
+        at->second.last_read = last[gradient.variable.name];
   }
 
   void come_behind_gradients(NodeId id) {
@@ -205,27 +203,32 @@ class Rewrite {
     const ValueRef own = now(value);
     if (from.kind == Layout::Whole) {
       if (needed.kind == Layout::Slice) return slice(own, whole_shape(value), needed.axis);
-      return place_ == 0 ? own
-                         : add_node(graph_, "ZerosLike", name_of(own) + "/of_another", {own},
-                                    {{"T", graph_.info(own).dtype}}, own.node);
+      return term_of_first(own);
     }
     if (from.kind == Layout::Term && needed == Layout::slice(0) && calls_.sum_of_slice && !shape_only)
       return calls_.sum_of_slice(own, name_of(own));
     if (needed.kind != Layout::Whole) {  // through the whole
       const ValueRef whole = as(value, {}, shape_only);
       if (needed.kind == Layout::Slice) return slice(whole, whole_shape(value), needed.axis);
-      return place_ == 0 ? whole
-                         : add_node(graph_, "ZerosLike", name_of(own) + "/of_another", {whole},
-                                    {{"T", graph_.info(whole).dtype}}, own.node);
+      return term_of_first(whole);
     }
     if (from.kind == Layout::Term) return shape_only ? own : calls_.sum({own}, name_of(own))[0];
     return shape_only ? of_whole_shape(own, from.axis) : gather(own, whole_shape(value), from.axis);
   }
 
-  /// As of norms and biases, where each worker has a term of it: one sum of all has one latency.
+  /// One sum of all has one latency.
   bool is_added_together(const VariableGradient& gradient) const {
     return !gradient.slices && !plan_.find(gradient.variable.name) &&
-           made(gradient.dense).kind == Layout::Term && gradient.variable.shape.elements() <= kSmallGradient;
+           made(gradient.dense).kind != Layout::Slice && gradient.variable.shape.elements() <= kSmallGradient;
+  }
+  /// What a sum over the group makes the first one's value of. All make the value: it may be what an exchange
+  /// is for, which all have to come to.
+  ValueRef term_of_first(ValueRef value) {
+    const std::string name = name_of(value) + "/of_first";
+    const ValueRef share =
+        add_node(graph_, "Const", name + "/share", {},
+                 {{"dtype", DType::Float32}, {"value", Tensor::scalar(place_ == 0 ? 1.0F : 0.0F)}});
+    return add_node(graph_, "Mul", name, {value, share}, {{"T", DType::Float32}}, value.node);
   }
   void add_up_small_gradients() {
     std::vector<ValueRef> values, terms;
@@ -233,17 +236,24 @@ class Rewrite {
       const ValueRef value = gradient.dense;
       if (!is_added_together(gradient) || converted_.contains({value, Layout{}, false})) continue;
       values.push_back(value);
-      terms.push_back(now(value));
+      terms.push_back(made(value).kind == Layout::Term ? now(value) : term_of_first(now(value)));
     }
     if (values.empty()) return;
     terms = calls_.sum(std::move(terms), "gradients/of_whole_variables");
-    for (std::size_t i = 0; i < values.size(); ++i) converted_[{values[i], Layout{}, false}] = terms[i];
+    for (std::size_t i = 0; i < values.size(); ++i) told_[values[i]] = terms[i];
   }
 
   void finish(VariableGradient& gradient) {
     const TensorSlice* slice = plan_.find(gradient.variable.name);
     ValueRef& value = gradient.slices ? gradient.slices->values : gradient.dense;
-    value = as(value, slice ? Layout::slice(slice->axis) : Layout{});
+    const bool all_make_it = !slice && made(value).kind == Layout::Whole;
+    if (const auto at = told_.find(value); !slice && at != told_.end()) {
+      value = at->second;
+    } else {
+      value = as(value, slice ? Layout::slice(slice->axis) : Layout{});
+      if (all_make_it && (!gradient.slices || calls_.tells_rows))
+        value = calls_.sum({term_of_first(value)}, name_of(value))[0];
+    }
     if (gradient.slices) gradient.slices->indices = as(gradient.slices->indices, {});
     if (!slice) return;
     gradient.variable.name = slice_name(slice->whole.name);
@@ -266,6 +276,7 @@ class Rewrite {
   std::vector<WhileExchanging> waits_;
   std::map<ValueRef, ValueRef> moved_;  // values that another node makes now
   std::map<std::tuple<ValueRef, Layout, bool>, ValueRef> converted_;
+  std::map<ValueRef, ValueRef> told_;  // gradients that are exchanged together
 };
 
 }  // namespace

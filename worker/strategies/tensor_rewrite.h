@@ -18,6 +18,8 @@ struct GroupCalls {
   std::function<ValueRef(ValueRef value, const std::string& name)> sum_of_slice;
   /// [parts, ...]: the values of the group's workers, in order.
   std::function<ValueRef(ValueRef value, const std::string& name)> gather;
+  /// Whether the first one's gradients of rows of whole tables are those of all, too.
+  bool tells_rows = false;
 };
 
 /// What the variable of a worker's slice is called, whose slots are "<slice>/<slot>".
@@ -37,7 +39,8 @@ struct WhileExchanging {
 
 /// Makes `training`, of which the plan is, that of worker `place` of the group: the variables of the plan's
 /// slices are called slice_name() and have the slice's shape, and so have their gradients; all other
-/// gradients, and the loss, are whole. Result: what an order that keeps memory small looks like.
+/// gradients, and the loss, are whole. Gradients of whole variables are the first worker's wherever all make
+/// them, so that the variables never part. Result: what an order that keeps memory small looks like.
 std::vector<WhileExchanging> take_slices(TrainingGraph& training, const TensorPlan& plan, int place,
                                          const GroupCalls& calls);
 
