@@ -2,7 +2,8 @@
 // with its members alone. Thread rule: run() as the communicator's operations.
 #pragma once
 
-#include <cstring>
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
