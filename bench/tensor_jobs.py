@@ -2,7 +2,7 @@
 """What cutting wide layers over the workers of this host gains: TENSOR and ALLREDUCE beside one process.
 
 usage: tensor_jobs.py [--braid BINARY] [--device CPU|CUDA] [--workers N] [--data N] [--layers N] [--width N] [--batch N]
-                      [--steps N] [--repeat N] [--precision FP32|BF16]
+                      [--steps N] [--repeat N] [--precision FP32|BF16] [--set FIELD=VALUE]...
 
 Trains the zoo's mlp with `--layers` hidden layers of `--width`, whose inputs are as wide, on random images: one process,
 and `--workers` workers under ALLREDUCE and TENSOR (`--data` groups), which share the same global batch, in turn, N times
@@ -37,6 +37,7 @@ def arguments():
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--precision", choices=["FP32", "BF16"], default="FP32")
+    parser.add_argument("--set", action="append", default=[], help="a field of the job under TENSOR, as strategy.wire=BF16")
     args = parser.parse_args()
     if math.isqrt(args.width) ** 2 != args.width:
         parser.error("--width is no square")
@@ -74,6 +75,8 @@ def settings(args, way):
         words += ["--set", f"strategy.backend={'NCCL' if args.device == 'CUDA' else 'RING'}"]
     if way == "TENSOR":
         words += ["--set", f"strategy.mesh.data={args.data}"]
+        for field in args.set:
+            words += ["--set", field]
     return words
 
 
@@ -128,7 +131,7 @@ def main():
                 line["plan"] = plan(args, job, folder)
             line["settings"] = {"device": args.device, "data": args.data, "layers": args.layers, "width": args.width,
                                 "batch": args.batch, "steps": args.steps, "repeat": args.repeat,
-                                "precision": args.precision, "cpu": platform.processor() or platform.machine(),
+                                "precision": args.precision, "set": args.set, "cpu": platform.processor() or platform.machine(),
                                 "cores": os.cpu_count()}
             print(json.dumps(line), flush=True)
 
