@@ -39,6 +39,15 @@ class Checkpoint:
                 "every_seconds": self.every_seconds or None, "keep_best": self.keep_best or None}
 
 
+def _with_words(value):
+    """The same with names of the job file's enums, which are in capitals, also within messages."""
+    if isinstance(value, dict):
+        return {key: each if key == "match" else _with_words(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_words(each) for each in value]
+    return Word(value) if isinstance(value, str) and value.isupper() else value
+
+
 class _Strategy:
     kind = "LOCAL"
 
@@ -46,8 +55,7 @@ class _Strategy:
         self.settings = settings
 
     def job_fields(self):
-        return {"kind": Word(self.kind), **{k: Word(v) if isinstance(v, str) and v.isupper() else v
-                                            for k, v in self.settings.items()}}
+        return {"kind": Word(self.kind), **_with_words(self.settings)}
 
 
 class Local(_Strategy):
@@ -78,6 +86,12 @@ class Pipeline(_Strategy):
     kind = "PIPELINE"
 
 
+class TensorParallel(_Strategy):
+    """Layers cut over workers, of which groups may share the rows (mesh={"data": 2, "tensor": 2})."""
+
+    kind = "TENSOR"
+
+
 class PSAllReduce(_Strategy):
     """Sparse tables on parameter servers, the rest as AllReduce."""
 
@@ -97,7 +111,7 @@ def as_strategy(strategy):
         return strategy
     if strategy != "auto":
         return {"local": Local, "ps": PS, "allreduce": AllReduce, "hybrid": Hybrid,
-                "pipeline": Pipeline, "ps_allreduce": PSAllReduce}[strategy.lower()]()
+                "pipeline": Pipeline, "ps_allreduce": PSAllReduce, "tensor": TensorParallel}[strategy.lower()]()
     cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
     if cluster.get("ps"):
         return PS()

@@ -60,6 +60,12 @@ class Inputs(Mapping):
         return len(self._columns)
 
 
+def _is_slice(name, values):
+    """Whether that is this process's slice of a variable of strategy TENSOR, or of a slot, beside the whole."""
+    variable, is_slice, rest = name.rpartition("/slice")
+    return bool(is_slice) and variable in values and (not rest or rest[0] == "/")
+
+
 class Trainer:
     """Trains a model.
 
@@ -242,7 +248,8 @@ class Trainer:
         if result:
             history.result = json.loads(result)
             self._step = history.result["last_step"]
-            self._set_values({name: from_native(value) for name, value in values.items()})
+            self._set_values({name: from_native(value) for name, value in values.items()
+                              if not _is_slice(name, values)})
             self._find_elsewhere()
         history["loss"] = [loss for _, loss in losses]
         history.exit = code
@@ -302,7 +309,7 @@ class Trainer:
 
     def _find_elsewhere(self):
         """Tables of parameter servers, and parts of tables that other workers have."""
-        if self.strategy.kind not in ("PS", "HYBRID", "PS_ALLREDUCE", "PIPELINE"):
+        if self.strategy.kind not in ("PS", "HYBRID", "PS_ALLREDUCE", "PIPELINE", "TENSOR"):
             self._elsewhere = []
             return
         whole = _braid.Runner(self._job(steps=1), self._shapes()).values()

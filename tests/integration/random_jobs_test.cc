@@ -58,7 +58,9 @@ class Draw {
     const std::string first = one_of(strategies()), second = one_of(strategies());
     if (chance(0.3)) drawn_.cut = std::uniform_int_distribution<>(1, kSteps - 1)(random_);
     cuts_batches_ = first == "PIPELINE" || (drawn_.cut > 0 && second == "PIPELINE");
-    const auto adds_rows = [](const std::string& each) { return each != "LOCAL" && each != "ALLREDUCE"; };
+    const auto adds_rows = [](const std::string& each) {
+      return each != "LOCAL" && each != "ALLREDUCE" && each != "TENSOR";
+    };
     adds_rows_ = adds_rows(first) || (drawn_.cut > 0 && adds_rows(second));
     has_servers_ = first.starts_with("PS") || (drawn_.cut > 0 && second.starts_with("PS"));
     // Parts of a batch are cut by rows, which ragged columns have no equal number of values in.
@@ -79,7 +81,7 @@ class Draw {
     return choices[std::uniform_int_distribution<std::size_t>(0, choices.size() - 1)(random_)];
   }
   static std::vector<std::string> strategies() {
-    return {"LOCAL", "PS", "PS_ALLREDUCE", "ALLREDUCE", "HYBRID", "PIPELINE"};
+    return {"LOCAL", "PS", "PS_ALLREDUCE", "ALLREDUCE", "HYBRID", "PIPELINE", "TENSOR"};
   }
   void of_all(std::string setting) { drawn_.settings.push_back(std::move(setting)); }
   void of_run(std::string setting) { run_.settings.push_back(std::move(setting)); }
@@ -101,7 +103,8 @@ class Draw {
     if (row_wise_) of_all("optimizer.row_wise=true");
     if (chance(0.2)) of_all("optimizer.group=match: '.*/bias' kind: SGD learning_rate: 0.03");
     // PS_ALLREDUCE needs a table that is trained.
-    if (!has_servers_ && chance(0.1)) of_all("optimizer.group=match: '.*/table' frozen: true");
+    freezes_ = !has_servers_ && chance(0.1);
+    if (freezes_) of_all("optimizer.group=match: '.*/table' frozen: true");
     // Servers see no step as a whole: workers clip their own gradients.
     if (!has_servers_ && chance(0.2)) of_all("optimizer.clip_norm=" + one_of({"0.1", "1"}));
     if (chance(0.15)) of_all("optimizer.l2=0.01");
@@ -131,7 +134,8 @@ class Draw {
       of_run("staging.enabled=false");
     else if (chance(0.4))
       of_run("staging.num_threads=" + one_of({"1", "2", "3"}));
-    if (strategy_ != "PIPELINE" && chance(0.15)) of_run("runtime.recompute.memory_bytes=10000000");
+    if (strategy_ != "PIPELINE" && strategy_ != "TENSOR" && chance(0.15))
+      of_run("runtime.recompute.memory_bytes=10000000");
   }
 
   void strategy_settings() {
@@ -142,10 +146,23 @@ class Draw {
     if (strategy_ == "ALLREDUCE" && chance(0.3))
       of_run("strategy.shard=" + one_of({"OPTIMIZER", "GRADIENTS"}));
     if (strategy_ == "HYBRID") tables();
+    if (strategy_ == "TENSOR") mesh();
     if (strategy_ == "PIPELINE") {
       of_run("strategy.pipeline.micro_batches=" + one_of({"1", "2", "4"}));
       of_run("strategy.pipeline.schedule=" + one_of({"GPIPE", "ONE_F_ONE_B"}));
     }
+  }
+
+  void mesh() {
+    of_run("strategy.tensor.min_width=1");
+    if (chance(0.3)) of_run("strategy.tensor.sequence=true");
+    // Columns of varying length belong to one group.
+    if (drawn_.model != "ragged" && run_.shape.workers % 2 == 0 && chance(0.4))
+      of_run("strategy.mesh.data=2");
+    // Ragged tables are read in bags, wide ones have one column, frozen ones stay whole.
+    if (!row_wise_ && !freezes_ && drawn_.model != "ragged" && drawn_.model != "wide_deep" &&
+        run_.shape.workers != 3 && chance(0.3))
+      of_run("strategy.tensor.layer=match: '.*/table' split: COLUMN");
   }
 
   void servers() {
@@ -172,7 +189,7 @@ class Draw {
   std::mt19937_64 random_;
   DrawnJob drawn_;
   bool cuts_batches_ = false, adds_rows_ = false, has_servers_ = false;  // whether one of its runs does
-  bool row_wise_ = false;
+  bool row_wise_ = false, freezes_ = false;
   DrawnRun run_;          // that is being drawn
   std::string strategy_;  // its
 };

@@ -36,7 +36,9 @@ def run(tmp_path, strategy, *launch, then=""):
 
 
 @pytest.mark.parametrize("strategy, tasks", [("bd.PS()", ["--workers", "2", "--ps", "1"]),
-                                             ("'auto'", ["--workers", "2"])])
+                                             ("'auto'", ["--workers", "2"]),
+                                             ("bd.TensorParallel(tensor={'min_width': 1, 'layer': [{'match': "
+                                              "'head/.*', 'split': 'WHOLE'}]})", ["--workers", "2"])])
 def test_two_workers_train_as_one(tmp_path, strategy, tasks):
     alone = run(tmp_path, "bd.Local()")
     together = run(tmp_path, strategy, BRAID, "launch", *tasks)

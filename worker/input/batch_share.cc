@@ -1,12 +1,14 @@
 #include "worker/input/batch_share.h"
 
 #include "proto/job.pb.h"
+#include "worker/job/mesh.h"
 
 namespace braid::worker {
 
 RowReader row_reader(const proto::Job& job, int rank, int world) {
   if (job.strategy().kind() == proto::Strategy::PIPELINE) return {};
-  return {rank, world};
+  const Mesh mesh = mesh_of(job, world);
+  return {mesh.group_of(rank), mesh.data};
 }
 
 BatchShare batch_share(const proto::Job& job, int rank, int world) {

@@ -28,11 +28,13 @@ struct BatchShare {
   }
 };
 
-/// Who a worker is among those that share the rows of a step: under PIPELINE all read the same rows.
+/// Who a worker is among those that share the rows of a step: under PIPELINE all read the same rows, under
+/// TENSOR those of a group.
 struct RowReader {
   int rank = 0;
   int world = 1;
 };
+/// Throws: as mesh_of().
 RowReader row_reader(const proto::Job& job, int rank, int world);
 
 /// Throws: InvalidArgument when there are fewer rows than workers.

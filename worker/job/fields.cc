@@ -284,7 +284,15 @@ void add_strategy(std::vector<JobField>& table) {
       field("strategy.pipeline").idle(strategy_is_not(Strategy::PIPELINE)),
       field("strategy.pipeline.micro_batches").by_default(4).in(at_most(256)),
       field("strategy.pipeline.schedule"), field("strategy.pipeline.stage"),
-      field("strategy.pipeline.stage.match"),
+      field("strategy.pipeline.stage.match"), field("strategy.mesh").idle(strategy_is_not(Strategy::TENSOR)),
+      field("strategy.mesh.data")
+          .default_elsewhere("workers / tensor, or 1 where tensor is absent too")
+          .in(at_most(65536)),
+      field("strategy.mesh.tensor").default_elsewhere("workers / data").in(at_most(65536)),
+      field("strategy.tensor").idle(strategy_is_not(Strategy::TENSOR)), field("strategy.tensor.layer"),
+      field("strategy.tensor.layer.match"), field("strategy.tensor.layer.split"),
+      field("strategy.tensor.automatic").by_default(true),
+      field("strategy.tensor.min_width").by_default(256).in(at_least(1)), field("strategy.tensor.sequence"),
       field("strategy.wire").idle(strategy_has_no_communicator()).idle(strategy_is_pipeline()),
       field("strategy.reduction").idle(strategy_is_not(Strategy::ALLREDUCE)).idle(workers_average()),
       field("strategy.trim")

@@ -141,7 +141,8 @@ comm::TlsOptions tls_options(const proto::Job& job) {
 bool has_communicator(const proto::Job& job) {
   const auto kind = job.strategy().kind();
   return kind == proto::Strategy::ALLREDUCE || kind == proto::Strategy::HYBRID ||
-         kind == proto::Strategy::PS_ALLREDUCE || kind == proto::Strategy::PIPELINE;
+         kind == proto::Strategy::PS_ALLREDUCE || kind == proto::Strategy::PIPELINE ||
+         kind == proto::Strategy::TENSOR;
 }
 
 bool has_servers(const proto::Job& job) {

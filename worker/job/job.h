@@ -44,7 +44,7 @@ void check_execution(const proto::Job& job);  // the same of streams and runtime
 /// Whether rows of the input's format can be read while they are used.
 bool can_stream(const proto::Input& input);
 
-/// Whether its workers exchange among each other: ALLREDUCE, HYBRID, PS_ALLREDUCE and PIPELINE.
+/// Whether its workers exchange among each other: ALLREDUCE, HYBRID, PS_ALLREDUCE, PIPELINE and TENSOR.
 bool has_communicator(const proto::Job& job);
 /// Whether it has parameter servers: PS and PS_ALLREDUCE.
 bool has_servers(const proto::Job& job);

@@ -21,6 +21,7 @@
 #include "worker/elastic/elastic_world.h"
 #include "worker/job/elastic.h"
 #include "worker/job/job.h"
+#include "worker/job/mesh.h"
 #include "worker/process/security.h"
 
 namespace braid::worker {
@@ -103,10 +104,11 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
         fmt::format("has no parameter servers, and this cluster lists {}; set strategy.kind=PS "
                     "or PS_ALLREDUCE",
                     cluster.ps.size()));
+  mesh_of(job, cluster.world);
   if (kind == proto::Strategy::LOCAL && cluster.world > 1)
     refuse(
         fmt::format("supports one worker, and this cluster has {}; set strategy.kind=ALLREDUCE, HYBRID, "
-                    "PIPELINE or PS",
+                    "PIPELINE, TENSOR or PS",
                     cluster.world));
 }
 

@@ -47,7 +47,7 @@ void initialize_variables(const Graph& graph, const std::map<std::string, Tensor
                           std::uint64_t seed, Strategy& strategy, VariableStore& store) {
   for (const VariableInfo& variable : list_variables(graph))
     if (auto value = store.read(variable.name)) {
-      const auto given = initial.find(variable.name);
+      const auto given = initial.find(strategy.model_name(variable.name));
       if (given != initial.end() && strategy.takes_initial_value(variable.name, given->second)) continue;
       if (given == initial.end()) initialize_variable(graph.node(variable.handle), seed, *value);
       store.write(variable.name, given == initial.end() ? *value : given->second);

@@ -8,6 +8,7 @@
 #include "worker/strategies/averaging_ops.h"
 #include "worker/strategies/combine_ops.h"
 #include "worker/strategies/compression_ops.h"
+#include "worker/strategies/group_ops.h"
 #include "worker/strategies/hybrid_ops.h"
 #include "worker/strategies/ordered_rows_ops.h"
 #include "worker/strategies/owner_ops.h"
@@ -32,6 +33,8 @@ std::unique_ptr<Strategy> make_strategy(const proto::Job& job, Runtime& runtime,
       return make_hybrid_strategy(job, runtime, peers);
     case proto::Strategy::PIPELINE:
       return make_pipeline_strategy(job, runtime, peers);
+    case proto::Strategy::TENSOR:
+      return make_tensor_strategy(job, runtime, peers);
     case proto::Strategy::PS_ALLREDUCE:
       return make_ps_allreduce_strategy(job, runtime, peers);
     default:
@@ -46,6 +49,7 @@ void register_strategy_ops() {
     register_averaging_ops(OpRegistry::global());
     register_combine_ops(OpRegistry::global());
     register_compression_ops(OpRegistry::global());
+    register_group_ops(OpRegistry::global());
     register_hybrid_ops(OpRegistry::global());
     register_ordered_rows_ops(OpRegistry::global());
     register_owner_ops(OpRegistry::global());

@@ -79,6 +79,9 @@ class Strategy {
   /// process holds a part of it.
   virtual Shape whole_shape(const std::string& /*name*/, const Shape& local) const { return local; }
 
+  /// What the model calls the variable, or slot, that the local store has by this name.
+  virtual std::string model_name(const std::string& local) const { return local; }
+
   /// Steps of the graph will be run for their time, before start(): from now on what they exchange on these
   /// lanes is on trial, and changes nothing of the job.
   virtual std::vector<Lane> begin_trial(const WaitContext& /*wait*/) { return {}; }
@@ -141,6 +144,7 @@ std::unique_ptr<Strategy> make_allreduce_strategy(const proto::Job& job, Runtime
                                                   const Peers& peers);
 std::unique_ptr<Strategy> make_hybrid_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
 std::unique_ptr<Strategy> make_pipeline_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
+std::unique_ptr<Strategy> make_tensor_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
 std::unique_ptr<Strategy> make_ps_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
 std::unique_ptr<Strategy> make_ps_allreduce_strategy(const proto::Job& job, Runtime& runtime,
                                                      const Peers& peers);

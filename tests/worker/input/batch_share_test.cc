@@ -60,5 +60,17 @@ TEST(BatchShareTest, EveryWorkerHasARow) {
                ::testing::HasSubstr("input.global_batch_size is 3, fewer than one row for each of the 4"));
 }
 
+TEST(BatchShareTest, WorkersOfAGroupHaveTheSameRows) {
+  proto::Job job = job_of(12);
+  job.mutable_strategy()->set_kind(proto::Strategy::TENSOR);
+  job.mutable_strategy()->mutable_mesh()->set_data(2);
+  for (const int rank : {0, 1, 2, 3}) {
+    const RowReader reader = row_reader(job, rank, 4);
+    EXPECT_EQ(reader.rank, rank / 2);
+    EXPECT_EQ(reader.world, 2);
+    EXPECT_EQ(batch_share(job, rank, 4).rows(), 6);
+  }
+}
+
 }  // namespace
 }  // namespace braid::worker
