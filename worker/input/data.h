@@ -61,6 +61,11 @@ bool reads_files(const proto::Job& job);
 /// input.test_files. Throws: InvalidArgument (none, or one that is not there).
 std::vector<std::filesystem::path> test_files(const proto::Job& job, const std::filesystem::path& data_dir);
 
+/// The files that an option names as a job does: files, directories, patterns, names of stores, or "-";
+/// relative to the current directory. Throws: InvalidArgument (nothing is there).
+std::vector<std::filesystem::path> files_of_option(const std::string& option,
+                                                   const std::vector<std::filesystem::path>& names);
+
 /// The rows of `files`, which are of the job's format; `option` stands in errors for where they are named.
 /// `data_dir`: of vocabularies. REQUIRES: reads_files(job).
 std::unique_ptr<RowStream> open_rows(const proto::Job& job, const std::filesystem::path& data_dir,
