@@ -43,6 +43,21 @@ def test_fit_learns_and_predicts():
     assert t.variables["wide/kernel"].shape == (4, 1)
 
 
+def test_labels_of_integers_and_bools_are_those_of_floats():
+    arrays, seen = programs.click_arrays(), []
+    for kind in (np.float32, np.int64, bool):
+        data = bd.data.arrays(**{**arrays, "label": arrays["label"].astype(kind)})
+        t = bd.Trainer(programs.plain_net, data.batch(64), bd.optim.Adam(0.01))
+        seen.append((t.fit(steps=8)["loss"], t.evaluate(data), t.predict(data).tolist()))
+    assert seen[0] == seen[1] == seen[2] and "auc" in seen[0][1]
+
+
+def test_fit_refuses_less_than_nothing():
+    for asked in (dict(steps=-1), dict(epochs=-0.5), dict(epochs=float("nan"))):
+        with pytest.raises(bd.InvalidArgument, match="a number of at least 0"):
+            programs.trainer().fit(**asked)
+
+
 def test_fit_and_the_job_give_equal_bits(tmp_path):
     t = programs.trainer(streams=2, checkpoint=str(tmp_path / "python"))
     job = t.save_job(tmp_path / "job", steps=40)

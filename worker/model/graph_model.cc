@@ -268,11 +268,12 @@ class GraphModelBuilder {
     outputs_ = add_output_nodes(graph, predicted);
     if (!label) return;
     const bool classes = predicted.kind == Prediction::Classes;
-    if (classes != (label->dtype == DType::Int64))
-      problems_.add(fmt::format(
-          "column '{}' has {}, and '{}' predicts {}: the label must be a column of kind {}", label->name,
-          dtype_name(label->dtype), prediction_name(), classes ? "classes" : "a probability or a value",
-          classes ? "CLASS" : "LABEL or NUMERIC"));
+    const bool integers = label->dtype == DType::Int64;
+    if (classes ? integers : !integers || label->row.rank() == 0) return;
+    problems_.add(fmt::format(
+        "column '{}' has {} {}, and '{}' predicts {}: the label must be a column of kind {}", label->name,
+        dtype_name(label->dtype), label->row.to_string(), prediction_name(),
+        classes ? "classes" : "a probability or a value", classes ? "CLASS" : "LABEL or NUMERIC"));
   }
 
   std::set<std::string> updated_variables() const {

@@ -36,15 +36,15 @@ ValueRef mean_of(Graph& graph, ValueRef rows, const std::string& name) {
                   {{"T", graph.info(rows).dtype}, {"Tidx", DType::Int64}, {"keep_dims", false}});
 }
 
-/// Whether a row certainly has other than one number.
-bool is_wide(const Shape& shape) {
-  if (!shape.has_rank()) return false;
+/// How many numbers a row has, where that is known.
+std::optional<std::int64_t> row_width(const Shape& shape) {
+  if (!shape.has_rank()) return std::nullopt;
   std::int64_t elements = 1;
   for (int axis = 1; axis < shape.rank(); ++axis) {
-    if (shape[axis] == Shape::kUnknown) return false;
+    if (shape[axis] == Shape::kUnknown) return std::nullopt;
     elements *= shape[axis];
   }
-  return elements != 1;
+  return elements;
 }
 
 /// What is behind nodes that give the same elements in another shape.
@@ -100,11 +100,13 @@ PredictedValue predicted_value(const Graph& graph, ValueRef prediction, const pr
   } else if (node.op->name == "Softmax") {
     predicted = {node.inputs[0], Prediction::Classes};
   } else if (label) {
-    const bool one_number =
-        label->row.rank() == 0 && label->dtype == DType::Float32 && !is_wide(graph.info(prediction).shape);
-    predicted.kind = label->dtype == DType::Int64 ? Prediction::Classes
-                     : one_number                 ? Prediction::Probability
-                                                  : Prediction::Value;
+    const std::optional<std::int64_t> width = row_width(graph.info(prediction).shape);
+    if (label->dtype == DType::Int64 && width != 1)
+      predicted.kind = Prediction::Classes;
+    else if (label->row.rank() == 0 && width.value_or(1) == 1)  // of integers, too: 0 and 1
+      predicted.kind = Prediction::Probability;
+    else
+      predicted.kind = Prediction::Value;
   }
   return predicted;
 }
