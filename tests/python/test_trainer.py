@@ -52,6 +52,27 @@ def test_labels_of_integers_and_bools_are_those_of_floats():
     assert seen[0] == seen[1] == seen[2] and "auc" in seen[0][1]
 
 
+def test_a_regression_predicts_values():
+    x = np.random.default_rng(0).normal(size=(512, 2)).astype("f4")
+    target = 3 * x[:, 0] - 2 * x[:, 1] + 5
+
+    def net(x, training):
+        value = bd.ops.squeeze(bd.nn.dense(x["x"], 1), [-1], name="value")
+        return bd.Outputs(loss=bd.ops.reduce_mean((value - x["label"]) ** 2), prediction=value)
+
+    data = bd.data.arrays(x=x, label=target)
+    t = bd.Trainer(net, data.batch(64), bd.optim.Adam(0.2))
+    t.fit(epochs=20)
+    assert t.evaluate(data)["rmse"] < 0.1
+    np.testing.assert_allclose(t.predict(data), target, atol=0.3)
+
+
+def test_labels_that_are_no_probabilities_are_refused():
+    data = bd.data.arrays(**{**programs.click_arrays(), "label": np.full(512, 2.0)})
+    with pytest.raises(bd.InvalidArgument, match="column 'label' has the label 2, but"):
+        bd.Trainer(programs.plain_net, data.batch(64), bd.optim.Adam(0.01)).fit(steps=1)
+
+
 def test_fit_refuses_less_than_nothing():
     for asked in (dict(steps=-1), dict(epochs=-0.5), dict(epochs=float("nan"))):
         with pytest.raises(bd.InvalidArgument, match="a number of at least 0"):

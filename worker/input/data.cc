@@ -445,6 +445,27 @@ ModelGraph job_model(const proto::Job& job, const Table& table) {
   return model;
 }
 
+void check_labels(const proto::Job& job, const ModelGraph& model, const Table& table) {
+  if (model.predicts != Prediction::Probability) return;
+  std::vector<std::string> labels{model.label};
+  for (const ModelTask& task : model.tasks) labels.push_back(task.label);
+  for (const std::string& label : labels) {
+    const TableColumn* const column = table.find(label);
+    if (!column || column->ragged()) continue;
+    const auto check = [&](const auto values) {
+      for (const auto value : values)
+        if (!(value >= 0 && value <= 1))
+          throw InvalidArgument(fmt::format(
+              "column '{}' has the label {}, but model '{}' predicts a probability, whose labels "
+              "are from 0 to 1; a "
+              "column of kind LABEL with `positive` makes 0 and 1 of texts",
+              column->fields.empty() ? label : column->fields.front().name, value, model_text(job.model())));
+    };
+    if (column->data.dtype() == DType::Float32) check(column->data.data<float>());
+    if (column->data.dtype() == DType::Int64) check(column->data.data<std::int64_t>());
+  }
+}
+
 std::uint64_t total_steps(const proto::Job& job, const Table& table) {
   if (job.steps() > 0) return job.steps();
   const bool elsewhere = job.input().shard() == proto::Input::ROWS || table.rows == 0;

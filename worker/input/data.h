@@ -88,6 +88,9 @@ ModelConfig model_config(const proto::Job& job, const Table& table);
 
 /// The job's model for that data. Throws: as build_model().
 ModelGraph job_model(const proto::Job& job, const Table& table);
+/// Throws: InvalidArgument, where the model predicts probabilities and a label among the rows is outside of
+/// [0, 1].
+void check_labels(const proto::Job& job, const ModelGraph& model, const Table& table);
 
 /// Steps of the whole job: `steps`, or `epochs` times the batches of an epoch. `table`: JobData::train.
 std::uint64_t total_steps(const proto::Job& job, const Table& table);

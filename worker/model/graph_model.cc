@@ -21,6 +21,7 @@
 #include "worker/model/graph_outputs.h"
 #include "worker/model/initial_values.h"
 #include "worker/model/kept_gradients.h"
+#include "worker/model/loss_of_values.h"
 #include "worker/model/patterns.h"
 #include "worker/model/promote.h"
 #include "worker/model/tables.h"
@@ -259,12 +260,26 @@ class GraphModelBuilder {
 
   // ---- the results
 
+  /// What the loss says of the prediction, also where the graph that predicts is another one.
+  bool predicts_a_value() const {
+    const Graph& predicts = predict_ ? predict_->graph : train_.graph;
+    const ValueRef prediction = predicts.parse_value(prediction_);
+    const ValueRef made = behind_shapes(predicts, prediction);
+    for (const ValueRef& each : {made, prediction}) {
+      const NodeId found = train_.graph.find(predicts.node(each.node).name);
+      if (found != kNoNode && train_.graph.node(found).op == predicts.node(each.node).op)
+        return is_loss_of_values(train_.graph, {found, each.output}, train_.graph.parse_value(loss_));
+    }
+    return false;
+  }
+
   void add_outputs() {
     if (prediction_.empty()) return;
     Graph& graph = predicting().graph;
     const InputColumn* label = find_column(label_column());
-    const PredictedValue predicted = predicted_value(graph, graph.parse_value(prediction_),
-                                                     asked_.has_attach() ? &asked_.attach() : nullptr, label);
+    const PredictedValue predicted =
+        predicted_value(graph, graph.parse_value(prediction_),
+                        asked_.has_attach() ? &asked_.attach() : nullptr, label, predicts_a_value());
     outputs_ = add_output_nodes(graph, predicted);
     if (!label) return;
     const bool classes = predicted.kind == Prediction::Classes;

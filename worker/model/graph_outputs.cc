@@ -47,7 +47,8 @@ std::optional<std::int64_t> row_width(const Shape& shape) {
   return elements;
 }
 
-/// What is behind nodes that give the same elements in another shape.
+}  // namespace
+
 ValueRef behind_shapes(const Graph& graph, ValueRef value) {
   for (;;) {
     const Node& node = graph.node(value.node);
@@ -56,8 +57,6 @@ ValueRef behind_shapes(const Graph& graph, ValueRef value) {
     value = node.inputs[0];
   }
 }
-
-}  // namespace
 
 ValueRef attach_loss(Graph& graph, int kind, ValueRef prediction, ValueRef label) {
   prediction = cast_to(graph, prediction, DType::Float32, "loss/logits");
@@ -87,7 +86,7 @@ std::vector<std::string> output_names() {
 }
 
 PredictedValue predicted_value(const Graph& graph, ValueRef prediction, const proto::AttachedLoss* attached,
-                               const InputColumn* label) {
+                               const InputColumn* label, bool is_value) {
   PredictedValue predicted{prediction, Prediction::Value};
   const ValueRef made = behind_shapes(graph, prediction);
   const Node& node = graph.node(made.node);
@@ -101,7 +100,9 @@ PredictedValue predicted_value(const Graph& graph, ValueRef prediction, const pr
     predicted = {node.inputs[0], Prediction::Classes};
   } else if (label) {
     const std::optional<std::int64_t> width = row_width(graph.info(prediction).shape);
-    if (label->dtype == DType::Int64 && width != 1)
+    if (is_value)
+      predicted.kind = Prediction::Value;
+    else if (label->dtype == DType::Int64 && width != 1)
       predicted.kind = Prediction::Classes;
     else if (label->row.rank() == 0 && width.value_or(1) == 1)  // of integers, too: 0 and 1
       predicted.kind = Prediction::Probability;

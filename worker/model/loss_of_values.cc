@@ -1,0 +1,64 @@
+#include "worker/model/loss_of_values.h"
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/ir/op.h"
+
+namespace braid::worker {
+namespace {
+
+const std::set<std::string> kDistances{"Abs", "Pow", "Square", "SquaredDifference", "L2Loss"};
+const std::set<std::string> kBetween{
+    "Add",     "AddN",         "AddV2",        "BroadcastTo", "Cast",      "Div",    "ExpandDims",
+    "Greater", "GreaterEqual", "Identity",     "Less",        "LessEqual", "Mean",   "Minimum",
+    "Mul",     "Neg",          "Pack",         "RealDiv",     "Reshape",   "Select", "SelectV2",
+    "Sqrt",    "Squeeze",      "StopGradient", "Sub",         "Sum"};
+
+/// The nodes that `to` needs and that need `from`.
+std::vector<NodeId> nodes_between(const Graph& graph, NodeId from, NodeId to) {
+  enum class Seen : char { No, Open, Apart, Between };
+  std::vector<Seen> seen(static_cast<std::size_t>(graph.size()), Seen::No);
+  const auto of = [&](NodeId id) -> Seen& { return seen[static_cast<std::size_t>(id)]; };
+  std::vector<NodeId> between;
+  std::vector<std::pair<NodeId, std::size_t>> open{{to, 0}};
+  of(from) = Seen::Between;
+  of(to) = Seen::Open;
+  while (!open.empty()) {
+    auto& [id, next] = open.back();
+    const auto& inputs = graph.node(id).inputs;
+    if (next < inputs.size()) {
+      const NodeId input = inputs[next++].node;
+      if (of(input) != Seen::No) continue;
+      of(input) = Seen::Open;
+      open.emplace_back(input, 0);
+      continue;
+    }
+    of(id) = Seen::Apart;
+    for (const ValueRef& input : inputs)
+      if (of(input.node) == Seen::Between) of(id) = Seen::Between;
+    if (of(id) == Seen::Between) between.push_back(id);
+    open.pop_back();
+  }
+  return between;
+}
+
+}  // namespace
+
+bool is_loss_of_values(const Graph& graph, ValueRef prediction, ValueRef loss) {
+  if (prediction.node == loss.node) return false;
+  bool compares = false;
+  for (const NodeId id : nodes_between(graph, prediction.node, loss.node)) {
+    const Node& node = graph.node(id);
+    const bool squares = node.op->name == "Mul" && node.inputs[0] == node.inputs[1];
+    if (kDistances.contains(node.op->name) || squares)
+      compares = true;
+    else if (!kBetween.contains(node.op->name))
+      return false;
+  }
+  return compares;
+}
+
+}  // namespace braid::worker
