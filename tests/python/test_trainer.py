@@ -67,6 +67,22 @@ def test_a_regression_predicts_values():
     np.testing.assert_allclose(t.predict(data), target, atol=0.3)
 
 
+@pytest.mark.parametrize("metric", ["RMSE", None])
+def test_a_metric_of_values_says_what_the_loss_does_not(metric):
+    def net(x, training):
+        value = bd.ops.squeeze(bd.nn.dense(x["dense"], 1), [-1], name="value")
+        return bd.Outputs(loss=bd.ops.reduce_mean(bd.ops.exp(value) - x["label"] * value), prediction=value)
+
+    data = bd.data.arrays(dense=programs.click_arrays()["dense"], label=np.arange(512.0) % 5)
+    t = bd.Trainer(net, data.batch(64), bd.optim.SGD(0.01), **({"metric": metric} if metric else {}))
+    if metric:
+        t.fit(steps=2)
+        assert "rmse" in t.evaluate(data)
+    else:
+        with pytest.raises(bd.InvalidArgument, match="say evaluation.metric RMSE"):
+            t.fit(steps=2)
+
+
 def test_labels_that_are_no_probabilities_are_refused():
     data = bd.data.arrays(**{**programs.click_arrays(), "label": np.full(512, 2.0)})
     with pytest.raises(bd.InvalidArgument, match="column 'label' has the label 2, but"):

@@ -456,10 +456,11 @@ void check_labels(const proto::Job& job, const ModelGraph& model, const Table& t
       for (const auto value : values)
         if (!(value >= 0 && value <= 1))
           throw InvalidArgument(fmt::format(
-              "column '{}' has the label {}, but model '{}' predicts a probability, whose labels "
-              "are from 0 to 1; a "
-              "column of kind LABEL with `positive` makes 0 and 1 of texts",
-              column->fields.empty() ? label : column->fields.front().name, value, model_text(job.model())));
+              "column '{}' has the label {}, but model '{}' predicts a probability, whose labels are from 0 "
+              "to 1; {}",
+              column->fields.empty() ? label : column->fields.front().name, value, model_text(job.model()),
+              job.model().has_graph() ? "of a model of values say evaluation.metric RMSE"
+                                      : "`positive` of a column of kind LABEL makes 0 and 1 of texts"));
     };
     if (column->data.dtype() == DType::Float32) check(column->data.data<float>());
     if (column->data.dtype() == DType::Int64) check(column->data.data<std::int64_t>());

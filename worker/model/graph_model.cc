@@ -260,8 +260,11 @@ class GraphModelBuilder {
 
   // ---- the results
 
-  /// What the loss says of the prediction, also where the graph that predicts is another one.
+  /// What the job and the loss say of the prediction, also where the graph that predicts is another one.
   bool predicts_a_value() const {
+    using proto::Evaluation;
+    const auto asked = job_.evaluation().metric();
+    if (asked == Evaluation::RMSE || asked == Evaluation::MAE) return true;
     const Graph& predicts = predict_ ? predict_->graph : train_.graph;
     const ValueRef prediction = predicts.parse_value(prediction_);
     const ValueRef made = behind_shapes(predicts, prediction);

@@ -49,13 +49,19 @@ std::vector<NodeId> nodes_between(const Graph& graph, NodeId from, NodeId to) {
 
 bool is_loss_of_values(const Graph& graph, ValueRef prediction, ValueRef loss) {
   if (prediction.node == loss.node) return false;
+  const std::vector<NodeId> between = nodes_between(graph, prediction.node, loss.node);
+  const std::set<NodeId> all(between.begin(), between.end());
   bool compares = false;
-  for (const NodeId id : nodes_between(graph, prediction.node, loss.node)) {
+  for (const NodeId id : between) {
     const Node& node = graph.node(id);
-    const bool squares = node.op->name == "Mul" && node.inputs[0] == node.inputs[1];
-    if (kDistances.contains(node.op->name) || squares)
+    const std::string& op = node.op->name;
+    const bool squares = op == "Mul" && node.inputs[0] == node.inputs[1];
+    // Of a quantile's two sides; with a constant it is a hinge.
+    const bool sides =
+        op == "Maximum" && all.contains(node.inputs[0].node) && all.contains(node.inputs[1].node);
+    if (kDistances.contains(op) || squares || sides)
       compares = true;
-    else if (!kBetween.contains(node.op->name))
+    else if (!kBetween.contains(op))
       return false;
   }
   return compares;

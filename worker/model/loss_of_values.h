@@ -5,9 +5,9 @@
 
 namespace braid::worker {
 
-/// Whether `loss` compares `prediction` itself with something, by squares or absolute differences, so that it
-/// is a value and no logit: between the two are differences, means and shapes, and nothing that makes a
-/// probability.
+/// Whether `loss` compares `prediction` itself with something, by squares, absolute differences or quantiles,
+/// so that it is a value and no logit: between the two are differences, means and shapes, and nothing that
+/// makes a probability.
 bool is_loss_of_values(const Graph& graph, ValueRef prediction, ValueRef loss);
 
 }  // namespace braid::worker
