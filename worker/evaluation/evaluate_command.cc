@@ -82,12 +82,7 @@ int run_evaluate(const proto::Job& asked, const EvaluateCommand& command) {
                       forward_compile_options(job), rows.shapes, job.evaluation().batch_size());
   evaluator.bind();
   restore_variables(command.checkpoint, job.seed(), evaluator.graph(), *forward.runtime);
-  const auto next = [&] {
-    const std::shared_ptr<const Table> table = rows.next();
-    if (table) check_labels(job, model, *table);
-    return table;
-  };
-  const auto measured = evaluator.run(next, kForwardTime, {});
+  const auto measured = evaluator.run(rows.next, kForwardTime, {});
   if (!measured || measured->rows == 0) throw InvalidArgument("the test files have no records");
   if (*rows.bad > 0) log_warning("input: {} bad records were skipped", *rows.bad);
 
