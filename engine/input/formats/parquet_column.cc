@@ -382,9 +382,14 @@ std::optional<ParquetLeaf> find_parquet_leaf(const parquet::SchemaDescriptor& sc
   for (int i = 0; i < schema.num_columns(); ++i) {
     if (schema.GetColumnRoot(i)->name() != name) continue;
     const parquet::ColumnDescriptor& column = *schema.Column(i);
-    if (found || column.max_repetition_level() > 1)
+    if (found && schema.GetColumnRoot(found->column) != schema.GetColumnRoot(i))
+      throw InvalidArgument("is there twice, and a name means one");
+    // "c", or "c.list.element"; what is longer is in a struct, as one element may be, too.
+    const bool is_list = column.max_repetition_level() == 1;
+    const std::size_t longest = is_list ? 3 : 1;
+    if (found || column.max_repetition_level() > 1 || column.path()->ToDotVector().size() > longest)
       throw InvalidArgument("is nested: only lists of one level are read");
-    found = ParquetLeaf{i, kind_of_leaf(column), column.max_repetition_level() == 1};
+    found = ParquetLeaf{i, kind_of_leaf(column), is_list};
   }
   return found;
 }

@@ -259,6 +259,9 @@ TEST_F(ParquetTest, RefusesWhatItCannotMean) {
   const auto refused = [](ColumnSpec column) { read(types(), {std::move(column)}); };
   EXPECT_ERROR(refused({.name = "nested", .kind = ColumnKind::Numeric, .length = 2}), InvalidArgument,
                AllOf(HasSubstr("types.parquet' column 'nested'"), HasSubstr("nested")));
+  for (const char* name : {"struct", "structs"})
+    EXPECT_ERROR(refused({.name = name, .kind = ColumnKind::Numeric, .length = 2}), InvalidArgument,
+                 HasSubstr("is nested: only lists of one level are read"));
   EXPECT_ERROR(refused({.name = "double", .kind = ColumnKind::Categorical, .buckets = 9}), InvalidArgument,
                HasSubstr("an id needs integers or texts"));
   EXPECT_ERROR(refused({.name = "list", .kind = ColumnKind::Categorical, .buckets = 9}), InvalidArgument,

@@ -35,6 +35,8 @@ table = pa.table({
     "floats": pa.array([[0.5], [1.5, 2.5], [], None], pa.list_(pa.float32())),
     "texts": pa.array([["a", "b"], ["c"], None, []], pa.list_(pa.string())),
     "nested": pa.array([[[1]], [], None, [[2, 3]]], pa.list_(pa.list_(pa.int64()))),
+    "struct": pa.array([{"a": 1}] * 4),
+    "structs": pa.array([[{"a": 1}]] * 4),
     "label": pa.array([1, 0, 0, 1], pa.int32()),
 })
 pq.write_table(table, sys.argv[1], row_group_size=3, compression="zstd", write_page_checksum=True)
