@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/ir/infer.h"
 #include "engine/ir/op.h"
 
 namespace braid::worker {
@@ -12,12 +13,12 @@ namespace {
 
 const std::set<std::string> kDistances{"Abs", "Pow", "Square", "SquaredDifference", "L2Loss"};
 const std::set<std::string> kBetween{
-    "Add",     "AddN",         "AddV2",        "BroadcastTo", "Cast",      "Div",    "ExpandDims",
-    "Greater", "GreaterEqual", "Identity",     "Less",        "LessEqual", "Mean",   "Minimum",
-    "Mul",     "Neg",          "Pack",         "RealDiv",     "Reshape",   "Select", "SelectV2",
-    "Sqrt",    "Squeeze",      "StopGradient", "Sub",         "Sum"};
+    "Add",        "AddN",    "AddV2",        "BroadcastTo",  "Cast",    "Div",       "DivNoNan",
+    "ExpandDims", "Greater", "GreaterEqual", "Identity",     "Less",    "LessEqual", "Mean",
+    "Minimum",    "Mul",     "Neg",          "Pack",         "RealDiv", "Reshape",   "Select",
+    "SelectV2",   "Sqrt",    "Squeeze",      "StopGradient", "Sub",     "Sum"};
 
-/// The nodes that `to` needs and that need `from`.
+/// The nodes that `to` needs the values of, and that need those of `from`.
 std::vector<NodeId> nodes_between(const Graph& graph, NodeId from, NodeId to) {
   enum class Seen : char { No, Open, Apart, Between };
   std::vector<Seen> seen(static_cast<std::size_t>(graph.size()), Seen::No);
@@ -30,15 +31,16 @@ std::vector<NodeId> nodes_between(const Graph& graph, NodeId from, NodeId to) {
     auto& [id, next] = open.back();
     const auto& inputs = graph.node(id).inputs;
     if (next < inputs.size()) {
-      const NodeId input = inputs[next++].node;
-      if (of(input) != Seen::No) continue;
+      const std::size_t place = next++;
+      const NodeId input = inputs[place].node;
+      if (of(input) != Seen::No || reads_shape_only(graph.node(id), place)) continue;
       of(input) = Seen::Open;
       open.emplace_back(input, 0);
       continue;
     }
     of(id) = Seen::Apart;
-    for (const ValueRef& input : inputs)
-      if (of(input.node) == Seen::Between) of(id) = Seen::Between;
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (of(inputs[i].node) == Seen::Between && !reads_shape_only(graph.node(id), i)) of(id) = Seen::Between;
     if (of(id) == Seen::Between) between.push_back(id);
     open.pop_back();
   }

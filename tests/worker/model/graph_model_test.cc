@@ -98,7 +98,14 @@ TEST_F(LinearGraph, ALossOfDifferencesMakesAValueOfThePrediction) {
   b.op("Abs", {b.op("Sub", {logit_value, y})}, {}, "absolute");
   b.op("Square", {b.op("Sub", {b.op("Exp", {logit_value}), y})}, {}, "of_exponents");
   b.op("Softplus", {logit_value}, {}, "softplus");
-  for (const char* each : {"squares", "absolute"})
+  // As losses of TensorFlow 1: over how many rows are present, which only their shape says.
+  const Output squares = b.op("SquaredDifference", {logit_value, y});
+  const Output ones = b.op("Fill", {b.op("Shape", {squares}), b.constant(Tensor::scalar<float>(1))});
+  b.op("DivNoNan",
+       {b.op("Sum", {squares, b.constant(Tensor::scalar<std::int32_t>(0))}),
+        b.op("Sum", {ones, b.constant(Tensor::scalar<std::int32_t>(0))})},
+       {}, "present");
+  for (const char* each : {"squares", "absolute", "present"})
     EXPECT_EQ(build(std::string("loss: '") + each + "' prediction: 'score'").predicts, Prediction::Value)
         << each;
   for (const char* each : {"of_exponents", "softplus"})
