@@ -89,6 +89,22 @@ def test_labels_that_are_no_probabilities_are_refused():
         bd.Trainer(programs.plain_net, data.batch(64), bd.optim.Adam(0.01)).fit(steps=1)
 
 
+def test_labels_of_one_column_mean_what_flat_ones_do():
+    arrays = programs.click_arrays()
+
+    def net(x, training):
+        logit = bd.nn.dense(x["dense"], 1, name="logit")
+        return bd.Outputs(loss=bd.losses.sigmoid(logit, x["label"]), prediction=logit)
+
+    seen = []
+    for label in (arrays["label"], arrays["label"][:, None]):
+        data = bd.data.arrays(dense=arrays["dense"], label=label)
+        t = bd.Trainer(net, data.batch(64), bd.optim.Adam(0.1))
+        t.fit(steps=8)
+        seen.append((t.evaluate(data), np.ravel(t.predict(data)).tolist()))
+    assert seen[0] == seen[1] and seen[0][0]["auc"] > 0.5
+
+
 def test_fit_refuses_less_than_nothing():
     for asked in (dict(steps=-1), dict(epochs=-0.5), dict(epochs=float("nan"))):
         with pytest.raises(bd.InvalidArgument, match="a number of at least 0"):

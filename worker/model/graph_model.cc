@@ -261,19 +261,22 @@ class GraphModelBuilder {
   // ---- the results
 
   /// What the job and the loss say of the prediction, also where the graph that predicts is another one.
-  bool predicts_a_value() const {
+  SaidOfPrediction said_of_prediction() const {
     using proto::Evaluation;
     const auto asked = job_.evaluation().metric();
-    if (asked == Evaluation::RMSE || asked == Evaluation::MAE) return true;
+    if (asked == Evaluation::RMSE || asked == Evaluation::MAE) return SaidOfPrediction::IsValue;
     const Graph& predicts = predict_ ? predict_->graph : train_.graph;
-    const ValueRef prediction = predicts.parse_value(prediction_);
-    const ValueRef made = behind_shapes(predicts, prediction);
-    for (const ValueRef& each : {made, prediction}) {
-      const NodeId found = train_.graph.find(predicts.node(each.node).name);
-      if (found != kNoNode && train_.graph.node(found).op == predicts.node(each.node).op)
-        return is_loss_of_values(train_.graph, {found, each.output}, train_.graph.parse_value(loss_));
+    const Graph& train = train_.graph;
+    const ValueRef prediction = predicts.parse_value(prediction_), loss = train.parse_value(loss_);
+    for (const ValueRef& each : {behind_shapes(predicts, prediction), prediction}) {
+      const NodeId found = train.find(predicts.node(each.node).name);
+      if (found == kNoNode || train.node(found).op != predicts.node(each.node).op) continue;
+      if (is_loss_of_values(train, {found, each.output}, loss)) return SaidOfPrediction::IsValue;
+      const NodeId label = train.find(label_column());
+      const bool logits = label != kNoNode && is_loss_of_logits(train, {found, each.output}, label, loss);
+      return logits ? SaidOfPrediction::IsLogit : SaidOfPrediction::Nothing;
     }
-    return false;
+    return SaidOfPrediction::Nothing;
   }
 
   void add_outputs() {
@@ -282,7 +285,7 @@ class GraphModelBuilder {
     const InputColumn* label = find_column(label_column());
     const PredictedValue predicted =
         predicted_value(graph, graph.parse_value(prediction_),
-                        asked_.has_attach() ? &asked_.attach() : nullptr, label, predicts_a_value());
+                        asked_.has_attach() ? &asked_.attach() : nullptr, label, said_of_prediction());
     outputs_ = add_output_nodes(graph, predicted);
     if (!label) return;
     const bool classes = predicted.kind == Prediction::Classes;

@@ -86,7 +86,7 @@ std::vector<std::string> output_names() {
 }
 
 PredictedValue predicted_value(const Graph& graph, ValueRef prediction, const proto::AttachedLoss* attached,
-                               const InputColumn* label, bool is_value) {
+                               const InputColumn* label, SaidOfPrediction said) {
   PredictedValue predicted{prediction, Prediction::Value};
   const ValueRef made = behind_shapes(graph, prediction);
   const Node& node = graph.node(made.node);
@@ -100,8 +100,11 @@ PredictedValue predicted_value(const Graph& graph, ValueRef prediction, const pr
     predicted = {node.inputs[0], Prediction::Classes};
   } else if (label) {
     const std::optional<std::int64_t> width = row_width(graph.info(prediction).shape);
-    if (is_value)
+    const bool one_label = label->row.rank() == 0 || (label->row.rank() == 1 && label->row[0] == 1);
+    if (said == SaidOfPrediction::IsValue)
       predicted.kind = Prediction::Value;
+    else if (said == SaidOfPrediction::IsLogit && one_label && width == 1)
+      predicted.kind = Prediction::Probability;
     else if (label->dtype == DType::Int64 && width != 1)
       predicted.kind = Prediction::Classes;
     else if (label->row.rank() == 0 && width.value_or(1) == 1)  // of integers, too: 0 and 1

@@ -33,11 +33,14 @@ struct PredictedValue {
 /// Behind nodes that only change its shape.
 ValueRef behind_shapes(const Graph& graph, ValueRef value);
 
+/// What a loss, or the job, says of the prediction.
+enum class SaidOfPrediction { Nothing, IsValue, IsLogit };
+
 /// What `prediction` is: by the attached loss, if any; else a Sigmoid or Softmax tells (and its input is the
-/// logits), else `is_value` (is_loss_of_values()), else the label's column: integers are classes, one number
+/// logits), else what is said of it, else the label's column: integers are classes, one number
 /// a row 0 or 1.
 PredictedValue predicted_value(const Graph& graph, ValueRef prediction, const proto::AttachedLoss* attached,
-                               const InputColumn* label, bool is_value);
+                               const InputColumn* label, SaidOfPrediction said);
 
 struct GraphOutputs {
   std::string prediction;

@@ -1,5 +1,6 @@
 #include "worker/model/loss_of_values.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -17,6 +18,10 @@ const std::set<std::string> kBetween{
     "ExpandDims", "Greater", "GreaterEqual", "Identity",     "Less",    "LessEqual", "Mean",
     "Minimum",    "Mul",     "Neg",          "Pack",         "RealDiv", "Reshape",   "Select",
     "SelectV2",   "Sqrt",    "Squeeze",      "StopGradient", "Sub",     "Sum"};
+
+const std::set<std::string> kOfLogits{"Log1p",    "LogSigmoid",
+                                      "Sigmoid",  "SigmoidCrossEntropyWithLogits",
+                                      "Softplus", "braid.SigmoidCrossEntropy"};
 
 /// The nodes that `to` needs the values of, and that need those of `from`.
 std::vector<NodeId> nodes_between(const Graph& graph, NodeId from, NodeId to) {
@@ -67,6 +72,18 @@ bool is_loss_of_values(const Graph& graph, ValueRef prediction, ValueRef loss) {
       return false;
   }
   return compares;
+}
+
+bool is_loss_of_logits(const Graph& graph, ValueRef prediction, NodeId label, ValueRef loss) {
+  if (prediction.node == loss.node) return false;
+  const std::vector<NodeId> of_label = nodes_between(graph, label, loss.node);
+  std::set<NodeId> meets(of_label.begin(), of_label.end());
+  meets.insert(label);
+  const std::vector<NodeId> between = nodes_between(graph, prediction.node, loss.node);
+  return std::any_of(between.begin(), between.end(), [&](NodeId id) {
+    const Node& node = graph.node(id);
+    return kOfLogits.contains(node.op->name) && !meets.contains(node.inputs[0].node);
+  });
 }
 
 }  // namespace braid::worker

@@ -10,4 +10,7 @@ namespace braid::worker {
 /// makes a probability.
 bool is_loss_of_values(const Graph& graph, ValueRef prediction, ValueRef loss);
 
+/// Whether `loss` takes a sigmoid of `prediction`, or its logarithm, before it meets `label`: a logit.
+bool is_loss_of_logits(const Graph& graph, ValueRef prediction, NodeId label, ValueRef loss);
+
 }  // namespace braid::worker
