@@ -157,7 +157,10 @@ std::error_code link_checkpoint(const CheckpointInfo& info, const fs::path& to) 
   return error;
 }
 
-CheckpointStore::CheckpointStore(fs::path root) : root_(std::move(root)) {}
+/// Without the slashes at its end: as parent_path() of what is in it has it.
+CheckpointStore::CheckpointStore(fs::path root) : root_(std::move(root)) {
+  while (root_.has_relative_path() && root_.filename().empty()) root_ = root_.parent_path();
+}
 
 /// The names of checkpoints, whole or damaged.
 std::vector<fs::path> CheckpointStore::finished() const {

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 
@@ -32,6 +34,13 @@ std::vector<std::string> parts_of(const std::string& name) {
     if (std::isalnum(c) != 0) parts.back().push_back(static_cast<char>(std::tolower(c)));
   }
   return parts;
+}
+
+/// Of two values the one that is not meant.
+bool says_no(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+  static const std::set<std::string> kNo{"-1", "0", "f", "false", "n", "neg", "negative", "no", "off"};
+  return kNo.contains(text);
 }
 
 template <std::size_t N>
@@ -184,7 +193,9 @@ class Guess {
     } else if (words.size() == 2) {
       auto yes = words.begin(), no = std::next(words.begin());
       // `positive` is a beginning: of "1" and "10" only the longer one can be told from the other.
-      const bool first = no->first.starts_with(yes->first) ? false : yes->second < no->second;
+      const bool told = says_no(yes->first) != says_no(no->first);
+      const bool first =
+          !no->first.starts_with(yes->first) && (told ? says_no(no->first) : yes->second < no->second);
       if (!first) std::swap(yes, no);
       if (zero_and_one) {
         yes = words.find("1");

@@ -1,5 +1,6 @@
 #include "cli/run_main.h"
 
+#include <csignal>
 #include <filesystem>
 #include <string>
 
@@ -8,6 +9,8 @@
 namespace braid {
 
 int run_main(int argc, char** argv) {
+  // A write beyond the limit of a file's size (`ulimit -f`) fails with a reason, as one on a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);
   std::error_code unknown;
   const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe", unknown);
   return cli::run_command_line(argc, argv, {unknown ? std::string(argv[0]) : own.string()});

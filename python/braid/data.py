@@ -102,6 +102,9 @@ class Arrays(Data):
 
     def __init__(self, arrays):
         super().__init__({"format": Word("NPY")})
+        for name, value in arrays.items():
+            if np.ma.is_masked(value):
+                raise _braid.InvalidArgument(f"array '{name}' is masked: fill its missing values, as with filled()")
         self.arrays = {name: np.asarray(value) for name, value in arrays.items()}
         self._rows = None
 

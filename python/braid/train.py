@@ -178,6 +178,9 @@ class Trainer:
     def _steps_of(self, steps, epochs):
         if steps is None and epochs is None:
             raise _braid.InvalidArgument("fit needs steps or epochs")
+        if steps is not None and steps < 0 or steps is None and not epochs >= 0:
+            raise _braid.InvalidArgument(f"fit of {steps if steps is not None else epochs} "
+                                         f"{'steps' if steps is not None else 'epochs'}: a number of at least 0")
         return steps, (None if steps is not None else float(epochs))
 
     @property

@@ -188,6 +188,13 @@ TEST(CheckpointStoreTest, UnfinishedOnesAreNotListedAndAreCleanedUp) {
                                                 "step-of-a-dance"}));
 }
 
+TEST(CheckpointStoreTest, SlashesAtTheEndOfADirectoryMeanNothing) {
+  TempDir dir;
+  CheckpointStore store(dir.path() / "runs//a" / "");
+  EXPECT_EQ(store.commit(store.begin(1), {.step = 1}, {}).meta.step, 1U);
+  EXPECT_EQ(CheckpointStore(dir.path() / "runs/a").newest()->meta.step, 1U);
+}
+
 TEST(CheckpointStoreTest, CommitChecksWhatItIsGiven) {
   TempDir dir;
   CheckpointStore store(dir.path());

@@ -131,6 +131,12 @@ TEST_F(SetupToolsTest, ALabelOfTwoTextsCountsTheRarerOne) {
           "\"<=50K\""));
   expect_good({"init", data, "--label", "c=k1", "--out", path("other.pbtxt")});
   EXPECT_THAT(read_file(path("other.pbtxt")), HasSubstr("name: \"c\" kind: LABEL positive: \"k1\""));
+  // Rarer or not, "no" is not what is meant.
+  std::string answers = "x,c,y\n";
+  for (int r = 0; r < 60; ++r)
+    answers += std::to_string(r) + ",k" + std::to_string(r % 3) + (r % 4 == 0 ? ",No\n" : ",Yes\n");
+  expect_good({"init", write("answers.csv", answers), "--label", "y", "--out", path("answers.pbtxt")});
+  EXPECT_THAT(read_file(path("answers.pbtxt")), HasSubstr("name: \"y\" kind: LABEL positive: \"Yes\""));
 }
 
 TEST_F(SetupToolsTest, ATableOfNumbersHasOneColumnAsACategory) {

@@ -213,6 +213,16 @@ TEST_F(PredictTest, KeysPassThroughAndLabelsMayBeAbsent) {
   float last = 0;
   std::memcpy(&last, array.data.data() + array.data.size() - sizeof(last), sizeof(last));
   EXPECT_EQ(last, std::stof(whole.back()));
+  // Named by a pattern, and packed through a pipe.
+  predict(path("row[s].csv"), path("pattern.csv"));
+  EXPECT_EQ(read_file(path("pattern.csv")), read_file(path("p.csv")));
+  std::string command = "gzip -c '" + labelled + "' |";
+  for (const std::string& word : braid(with_job(
+           "predict", {"--checkpoint", path("checkpoints"), "--in", "-", "--out", path("packed.csv")})))
+    command += " '" + word + "'";
+  Process packed({"/bin/sh", "-c", command}, {}, directory() / "packed");
+  EXPECT_EQ(packed.exit_code(), 0) << packed.err();
+  EXPECT_EQ(read_file(path("packed.csv")), read_file(path("p.csv")));
   // Standard output has nothing else.
   const auto piped = run(
       "piped", with_job("predict", {"--checkpoint", path("checkpoints"), "--in", labelled, "--out", "-"}));

@@ -21,6 +21,23 @@ def test_other_types_become_the_engines():
     assert kinds == {"a": np.float32, "b": np.int64, "c": np.int64}
 
 
+def test_halves_and_uint64_become_the_engines():
+    values = np.arange(12).reshape(4, 3)
+    made = bd.data.arrays(half=(values / 8).astype("f2"), large=values.astype("u8")).rows().arrays()
+    assert made["half"].dtype == np.float32 and made["large"].dtype == np.int64
+    np.testing.assert_array_equal(made["half"], values / 8)
+    np.testing.assert_array_equal(made["large"], values)
+    with pytest.raises(bd.InvalidArgument, match="array 'large': 18446744073709551615 is beyond int64"):
+        bd.data.arrays(large=np.full(4, -1).view("u8")).rows()
+
+
+def test_masked_values_are_refused():
+    masked = np.ma.masked_array(np.ones(3), [False, True, False])
+    with pytest.raises(bd.InvalidArgument, match="array 'x' is masked"):
+        bd.data.arrays(x=masked)
+    assert len(bd.data.arrays(x=np.ma.masked_array(np.ones(3))).rows()) == 3
+
+
 def test_arrays_must_have_as_many_rows():
     with pytest.raises(bd.InvalidArgument, match="'b' has 2 rows, 'a' 3"):
         bd.data.arrays(a=np.ones(3), b=np.ones(2)).rows()

@@ -43,6 +43,74 @@ def test_fit_learns_and_predicts():
     assert t.variables["wide/kernel"].shape == (4, 1)
 
 
+def test_labels_of_integers_and_bools_are_those_of_floats():
+    arrays, seen = programs.click_arrays(), []
+    for kind in (np.float32, np.int64, bool):
+        data = bd.data.arrays(**{**arrays, "label": arrays["label"].astype(kind)})
+        t = bd.Trainer(programs.plain_net, data.batch(64), bd.optim.Adam(0.01))
+        seen.append((t.fit(steps=8)["loss"], t.evaluate(data), t.predict(data).tolist()))
+    assert seen[0] == seen[1] == seen[2] and "auc" in seen[0][1]
+
+
+def test_a_regression_predicts_values():
+    x = np.random.default_rng(0).normal(size=(512, 2)).astype("f4")
+    target = 3 * x[:, 0] - 2 * x[:, 1] + 5
+
+    def net(x, training):
+        value = bd.ops.squeeze(bd.nn.dense(x["x"], 1), [-1], name="value")
+        return bd.Outputs(loss=bd.ops.reduce_mean((value - x["label"]) ** 2), prediction=value)
+
+    data = bd.data.arrays(x=x, label=target)
+    t = bd.Trainer(net, data.batch(64), bd.optim.Adam(0.2))
+    t.fit(epochs=20)
+    assert t.evaluate(data)["rmse"] < 0.1
+    np.testing.assert_allclose(t.predict(data), target, atol=0.3)
+
+
+@pytest.mark.parametrize("metric", ["RMSE", None])
+def test_a_metric_of_values_says_what_the_loss_does_not(metric):
+    def net(x, training):
+        value = bd.ops.squeeze(bd.nn.dense(x["dense"], 1), [-1], name="value")
+        return bd.Outputs(loss=bd.ops.reduce_mean(bd.ops.exp(value) - x["label"] * value), prediction=value)
+
+    data = bd.data.arrays(dense=programs.click_arrays()["dense"], label=np.arange(512.0) % 5)
+    t = bd.Trainer(net, data.batch(64), bd.optim.SGD(0.01), **({"metric": metric} if metric else {}))
+    if metric:
+        t.fit(steps=2)
+        assert "rmse" in t.evaluate(data)
+    else:
+        with pytest.raises(bd.InvalidArgument, match="say evaluation.metric RMSE"):
+            t.fit(steps=2)
+
+
+def test_labels_that_are_no_probabilities_are_refused():
+    data = bd.data.arrays(**{**programs.click_arrays(), "label": np.full(512, 2.0)})
+    with pytest.raises(bd.InvalidArgument, match="column 'label' has the label 2, but"):
+        bd.Trainer(programs.plain_net, data.batch(64), bd.optim.Adam(0.01)).fit(steps=1)
+
+
+def test_labels_of_one_column_mean_what_flat_ones_do():
+    arrays = programs.click_arrays()
+
+    def net(x, training):
+        logit = bd.nn.dense(x["dense"], 1, name="logit")
+        return bd.Outputs(loss=bd.losses.sigmoid(logit, x["label"]), prediction=logit)
+
+    seen = []
+    for label in (arrays["label"], arrays["label"][:, None]):
+        data = bd.data.arrays(dense=arrays["dense"], label=label)
+        t = bd.Trainer(net, data.batch(64), bd.optim.Adam(0.1))
+        t.fit(steps=8)
+        seen.append((t.evaluate(data), np.ravel(t.predict(data)).tolist()))
+    assert seen[0] == seen[1] and seen[0][0]["auc"] > 0.5
+
+
+def test_fit_refuses_less_than_nothing():
+    for asked in (dict(steps=-1), dict(epochs=-0.5), dict(epochs=float("nan"))):
+        with pytest.raises(bd.InvalidArgument, match="a number of at least 0"):
+            programs.trainer().fit(**asked)
+
+
 def test_fit_and_the_job_give_equal_bits(tmp_path):
     t = programs.trainer(streams=2, checkpoint=str(tmp_path / "python"))
     job = t.save_job(tmp_path / "job", steps=40)

@@ -40,7 +40,8 @@ Rows rows_of(const proto::Job& job, const EvaluateCommand& command) {
   ReadOptions read;
   read.max_bad_records = command.max_bad_records.value_or(job.input().max_bad_records());
   read.group_column = job.evaluation().group_column();
-  const auto files = command.inputs.empty() ? test_files(job, command.data_dir) : command.inputs;
+  const auto files =
+      command.inputs.empty() ? test_files(job, command.data_dir) : files_of_option("--in", command.inputs);
   const std::shared_ptr<RowStream> stream = open_rows(job, command.data_dir, "--in", files, read);
   rows.shapes = stream->next(0);
   rows.next = [stream, part = rows_at_once(job.evaluation().batch_size()), bad = rows.bad] {

@@ -50,6 +50,14 @@ MetricValues metrics_of(const std::vector<ModelTask>& tasks, const std::vector<M
   return measured;
 }
 
+/// Labels that a graph reads as integers, as numbers in `made`; those of floats where they are.
+std::span<const float> numbers_of(const Tensor& labels, std::vector<float>& made) {
+  if (labels.dtype() == DType::Float32) return labels.data<float>();
+  const auto integers = labels.data<std::int64_t>();
+  made.assign(integers.begin(), integers.end());
+  return made;
+}
+
 }  // namespace
 
 Evaluator::Evaluator(const ModelGraph& model, std::vector<Metric> metrics, Strategy& strategy,
@@ -67,13 +75,14 @@ std::optional<MetricValues> Evaluator::run(const NextRows& next, std::chrono::na
     if (table->rows == 0) break;
     const Further further(*table, tasks_);
     const auto add = [&](const Forward::Rows& rows) {
+      std::vector<float> labels;
       for (std::size_t t = 0; t < tasks_.size(); ++t) {
         MetricBatch batch;
         batch.predicted = rows.fetched[t].data<float>();
         if (model_.predicts == Prediction::Classes)
           batch.classes = rows.further[t].data<std::int64_t>();
         else
-          batch.labels = rows.further[t].data<float>();
+          batch.labels = numbers_of(rows.further[t], labels);
         if (further.weights) batch.weights = rows.further[*further.weights].data<float>();
         if (further.groups) batch.groups = rows.further[*further.groups].data<std::int64_t>();
         sets[t].add(batch);

@@ -110,37 +110,37 @@ class Predictions {
   std::int64_t rows_ = 0;
 };
 
-void check(const proto::Job& job, const PredictCommand& command) {
+/// The files of --in.
+std::vector<std::filesystem::path> checked_inputs(const proto::Job& job, const PredictCommand& command) {
   if (!reads_files(job))
     throw InvalidArgument("job '" + job.name() + "' reads no files (input.format " +
                           proto::Input::Format_Name(job.input().format()) +
                           "); --set input.format=CSV reads them with its columns");
-  for (const auto& input : command.inputs) {
+  std::vector<std::filesystem::path> inputs = files_of_option("--in", command.inputs);
+  for (const auto& input : inputs) {
     if (input == "-" || !scheme_of(input.native()).empty()) continue;
-    std::error_code unreadable;  // is for the reader to tell
-    if (!std::filesystem::exists(input, unreadable) && !unreadable)
-      throw InvalidArgument("--in '" + input.string() + "': No such file or directory");
     if (std::error_code other; std::filesystem::equivalent(input, command.output, other))
       throw InvalidArgument("--out '" + command.output.string() + "' is one of the inputs");
   }
+  return inputs;
 }
 
 }  // namespace
 
 int run_predict(const proto::Job& asked, const PredictCommand& command) {
   const auto begin = std::chrono::steady_clock::now();
-  check(asked, command);
+  const std::vector<std::filesystem::path> inputs = checked_inputs(asked, command);
   const ForwardJob forward(asked);
   const proto::Job& job = *forward.job;
   // What is a label is known when the model is, which needs the columns: of no files.
-  const std::shared_ptr<const Table> shapes = empty_rows(job, command.data_dir, command.inputs);
+  const std::shared_ptr<const Table> shapes = empty_rows(job, command.data_dir, inputs);
   const ModelGraph model = job_model(job, *shapes);
   ReadOptions read;
   read.max_bad_records = command.max_bad_records;
   read.key_column = command.key;
   read.ignored = not_needed(model);
   read.keep_bad_records = true;
-  const auto rows = open_rows(job, command.data_dir, "--in", command.inputs, read);
+  const auto rows = open_rows(job, command.data_dir, "--in", inputs, read);
 
   const std::int64_t batch = job.evaluation().batch_size();
   const std::vector<std::string> outputs = written_outputs(model);

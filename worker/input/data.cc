@@ -43,8 +43,9 @@ std::vector<Path> files_in(const Path& directory) {
 
 /// Names relative to `root`, or of stores, or "-". A name may be a directory, and one that is no file a
 /// pattern for several.
-std::vector<Path> paths(const char* field, const google::protobuf::RepeatedPtrField<std::string>& files,
-                        const Path& root) {
+/// `field` names who asks, and `relative` what names are relative to.
+std::vector<Path> paths(const std::string& field, const std::vector<std::string>& files, const Path& root,
+                        const std::string& relative) {
   std::vector<Path> result;
   for (const auto& file : files) {
     if (file == "-") {
@@ -53,8 +54,7 @@ std::vector<Path> paths(const char* field, const google::protobuf::RepeatedPtrFi
     }
     if (!scheme_of(file).empty()) {
       const std::vector<std::string> found = list_remote(file);
-      if (found.empty())
-        throw InvalidArgument("input." + std::string(field) + ": no file matches '" + file + "'");
+      if (found.empty()) throw InvalidArgument(field + ": no file matches '" + file + "'");
       result.insert(result.end(), found.begin(), found.end());
       continue;
     }
@@ -62,9 +62,7 @@ std::vector<Path> paths(const char* field, const google::protobuf::RepeatedPtrFi
     std::error_code unreadable;  // is for the reader to tell
     if (std::filesystem::is_directory(path, unreadable)) {
       const std::vector<Path> found = files_in(path);
-      if (found.empty())
-        throw InvalidArgument("input." + std::string(field) + ": directory '" + path.string() +
-                              "' has no files");
+      if (found.empty()) throw InvalidArgument(field + ": directory '" + path.string() + "' has no files");
       result.insert(result.end(), found.begin(), found.end());
       continue;
     }
@@ -76,13 +74,20 @@ std::vector<Path> paths(const char* field, const google::protobuf::RepeatedPtrFi
     std::vector<Path> found = pattern ? glob(path.string()) : std::vector<Path>{};
     std::erase_if(found, [](const Path& each) { return each.extension() == ".braid_index"; });
     if (found.empty())
-      throw InvalidArgument("input." + std::string(field) + ": " +
+      throw InvalidArgument(field + ": " +
                             (pattern ? "no file matches '" + path.string() + "'"
                                      : "'" + path.string() + "': No such file or directory") +
-                            "; names are relative to --data-dir, which is '" + root.string() + "'");
+                            relative);
     result.insert(result.end(), found.begin(), found.end());
   }
   return result;
+}
+
+std::vector<Path> paths_of_job(const std::string& field,
+                               const google::protobuf::RepeatedPtrField<std::string>& files,
+                               const Path& root) {
+  return paths("input." + field, {files.begin(), files.end()}, root,
+               "; names are relative to --data-dir, which is '" + root.string() + "'");
 }
 
 CsvOptions csv_options(const proto::Job& job, const Path& root, const ReadOptions& read) {
@@ -227,7 +232,13 @@ bool reads_files(const proto::Job& job) {
 std::vector<Path> test_files(const proto::Job& job, const Path& data_dir) {
   if (job.input().test_files().empty())
     throw InvalidArgument("job '" + job.name() + "': input.test_files is missing; set it, or give --in FILE");
-  return paths("test_files", job.input().test_files(), data_dir);
+  return paths_of_job("test_files", job.input().test_files(), data_dir);
+}
+
+std::vector<Path> files_of_option(const std::string& option, const std::vector<Path>& names) {
+  std::vector<std::string> texts;
+  for (const Path& name : names) texts.push_back(name.string());
+  return paths(option, texts, {}, {});
 }
 
 std::unique_ptr<RowStream> open_rows(const proto::Job& job, const Path& data_dir, const std::string& option,
@@ -316,7 +327,7 @@ JobData load_data(const proto::Job& job, const Path& data_dir, bool with_test, c
     load_test(job, data_dir, with_test, progress, data);
     return data;
   }
-  std::vector<Path> files = paths("train_files", input.train_files(), data_dir);
+  std::vector<Path> files = paths_of_job("train_files", input.train_files(), data_dir);
   ReadOptions read{.max_bad_records = input.max_bad_records()};
   if (input.shard() == proto::Input::FILES) files = own_files(files, shard);
   if (is_streamed(job, "train_files", files)) {
@@ -432,6 +443,28 @@ ModelGraph job_model(const proto::Job& job, const Table& table) {
   }
   if (job.input().format() != proto::Input::CRITEO) refuse_unread_columns(job, model, table);
   return model;
+}
+
+void check_labels(const proto::Job& job, const ModelGraph& model, const Table& table) {
+  if (model.predicts != Prediction::Probability) return;
+  std::vector<std::string> labels{model.label};
+  for (const ModelTask& task : model.tasks) labels.push_back(task.label);
+  for (const std::string& label : labels) {
+    const TableColumn* const column = table.find(label);
+    if (!column || column->ragged()) continue;
+    const auto check = [&](const auto values) {
+      for (const auto value : values)
+        if (!(value >= 0 && value <= 1))
+          throw InvalidArgument(fmt::format(
+              "column '{}' has the label {}, but model '{}' predicts a probability, whose labels are from 0 "
+              "to 1; {}",
+              column->fields.empty() ? label : column->fields.front().name, value, model_text(job.model()),
+              job.model().has_graph() ? "of a model of values say evaluation.metric RMSE"
+                                      : "`positive` of a column of kind LABEL makes 0 and 1 of texts"));
+    };
+    if (column->data.dtype() == DType::Float32) check(column->data.data<float>());
+    if (column->data.dtype() == DType::Int64) check(column->data.data<std::int64_t>());
+  }
 }
 
 std::uint64_t total_steps(const proto::Job& job, const Table& table) {

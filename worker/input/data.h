@@ -61,6 +61,11 @@ bool reads_files(const proto::Job& job);
 /// input.test_files. Throws: InvalidArgument (none, or one that is not there).
 std::vector<std::filesystem::path> test_files(const proto::Job& job, const std::filesystem::path& data_dir);
 
+/// The files that an option names as a job does: files, directories, patterns, names of stores, or "-";
+/// relative to the current directory. Throws: InvalidArgument (nothing is there).
+std::vector<std::filesystem::path> files_of_option(const std::string& option,
+                                                   const std::vector<std::filesystem::path>& names);
+
 /// The rows of `files`, which are of the job's format; `option` stands in errors for where they are named.
 /// `data_dir`: of vocabularies. REQUIRES: reads_files(job).
 std::unique_ptr<RowStream> open_rows(const proto::Job& job, const std::filesystem::path& data_dir,
@@ -83,6 +88,9 @@ ModelConfig model_config(const proto::Job& job, const Table& table);
 
 /// The job's model for that data. Throws: as build_model().
 ModelGraph job_model(const proto::Job& job, const Table& table);
+/// Throws: InvalidArgument, where the model predicts probabilities and a label among the rows is outside of
+/// [0, 1].
+void check_labels(const proto::Job& job, const ModelGraph& model, const Table& table);
 
 /// Steps of the whole job: `steps`, or `epochs` times the batches of an epoch. `table`: JobData::train.
 std::uint64_t total_steps(const proto::Job& job, const Table& table);

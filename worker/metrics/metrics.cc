@@ -139,6 +139,11 @@ void MetricSet::add(const MetricBatch& batch) {
 void MetricSet::add_probability(const MetricBatch& batch) {
   for (std::size_t row = 0; row < batch.labels.size(); ++row) {
     const double z = batch.predicted[row], y = batch.labels[row];
+    if (!(y >= 0 && y <= 1))
+      throw InvalidArgument(fmt::format(
+          "metrics: row {} has the label {}, and the model predicts a probability, whose labels are "
+          "from 0 to 1",
+          rows_ + static_cast<std::int64_t>(row), y));
     const double weight = batch.weights.empty() ? 1.0 : batch.weights[row];
     weight_ += weight;
     log_loss_ += weight * (softplus(z) - y * z);

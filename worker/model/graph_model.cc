@@ -21,6 +21,7 @@
 #include "worker/model/graph_outputs.h"
 #include "worker/model/initial_values.h"
 #include "worker/model/kept_gradients.h"
+#include "worker/model/loss_of_values.h"
 #include "worker/model/patterns.h"
 #include "worker/model/promote.h"
 #include "worker/model/tables.h"
@@ -259,20 +260,41 @@ class GraphModelBuilder {
 
   // ---- the results
 
+  /// What the job and the loss say of the prediction, also where the graph that predicts is another one.
+  SaidOfPrediction said_of_prediction() const {
+    using proto::Evaluation;
+    const auto asked = job_.evaluation().metric();
+    if (asked == Evaluation::RMSE || asked == Evaluation::MAE) return SaidOfPrediction::IsValue;
+    const Graph& predicts = predict_ ? predict_->graph : train_.graph;
+    const Graph& train = train_.graph;
+    const ValueRef prediction = predicts.parse_value(prediction_), loss = train.parse_value(loss_);
+    for (const ValueRef& each : {behind_shapes(predicts, prediction), prediction}) {
+      const NodeId found = train.find(predicts.node(each.node).name);
+      if (found == kNoNode || train.node(found).op != predicts.node(each.node).op) continue;
+      if (is_loss_of_values(train, {found, each.output}, loss)) return SaidOfPrediction::IsValue;
+      const NodeId label = train.find(label_column());
+      const bool logits = label != kNoNode && is_loss_of_logits(train, {found, each.output}, label, loss);
+      return logits ? SaidOfPrediction::IsLogit : SaidOfPrediction::Nothing;
+    }
+    return SaidOfPrediction::Nothing;
+  }
+
   void add_outputs() {
     if (prediction_.empty()) return;
     Graph& graph = predicting().graph;
     const InputColumn* label = find_column(label_column());
-    const PredictedValue predicted = predicted_value(graph, graph.parse_value(prediction_),
-                                                     asked_.has_attach() ? &asked_.attach() : nullptr, label);
+    const PredictedValue predicted =
+        predicted_value(graph, graph.parse_value(prediction_),
+                        asked_.has_attach() ? &asked_.attach() : nullptr, label, said_of_prediction());
     outputs_ = add_output_nodes(graph, predicted);
     if (!label) return;
     const bool classes = predicted.kind == Prediction::Classes;
-    if (classes != (label->dtype == DType::Int64))
-      problems_.add(fmt::format(
-          "column '{}' has {}, and '{}' predicts {}: the label must be a column of kind {}", label->name,
-          dtype_name(label->dtype), prediction_name(), classes ? "classes" : "a probability or a value",
-          classes ? "CLASS" : "LABEL or NUMERIC"));
+    const bool integers = label->dtype == DType::Int64;
+    if (classes ? integers : !integers || label->row.rank() == 0) return;
+    problems_.add(fmt::format(
+        "column '{}' has {} {}, and '{}' predicts {}: the label must be a column of kind {}", label->name,
+        dtype_name(label->dtype), label->row.to_string(), prediction_name(),
+        classes ? "classes" : "a probability or a value", classes ? "CLASS" : "LABEL or NUMERIC"));
   }
 
   std::set<std::string> updated_variables() const {

@@ -36,18 +36,19 @@ ValueRef mean_of(Graph& graph, ValueRef rows, const std::string& name) {
                   {{"T", graph.info(rows).dtype}, {"Tidx", DType::Int64}, {"keep_dims", false}});
 }
 
-/// Whether a row certainly has other than one number.
-bool is_wide(const Shape& shape) {
-  if (!shape.has_rank()) return false;
+/// How many numbers a row has, where that is known.
+std::optional<std::int64_t> row_width(const Shape& shape) {
+  if (!shape.has_rank()) return std::nullopt;
   std::int64_t elements = 1;
   for (int axis = 1; axis < shape.rank(); ++axis) {
-    if (shape[axis] == Shape::kUnknown) return false;
+    if (shape[axis] == Shape::kUnknown) return std::nullopt;
     elements *= shape[axis];
   }
-  return elements != 1;
+  return elements;
 }
 
-/// What is behind nodes that give the same elements in another shape.
+}  // namespace
+
 ValueRef behind_shapes(const Graph& graph, ValueRef value) {
   for (;;) {
     const Node& node = graph.node(value.node);
@@ -56,8 +57,6 @@ ValueRef behind_shapes(const Graph& graph, ValueRef value) {
     value = node.inputs[0];
   }
 }
-
-}  // namespace
 
 ValueRef attach_loss(Graph& graph, int kind, ValueRef prediction, ValueRef label) {
   prediction = cast_to(graph, prediction, DType::Float32, "loss/logits");
@@ -87,7 +86,7 @@ std::vector<std::string> output_names() {
 }
 
 PredictedValue predicted_value(const Graph& graph, ValueRef prediction, const proto::AttachedLoss* attached,
-                               const InputColumn* label) {
+                               const InputColumn* label, SaidOfPrediction said) {
   PredictedValue predicted{prediction, Prediction::Value};
   const ValueRef made = behind_shapes(graph, prediction);
   const Node& node = graph.node(made.node);
@@ -100,11 +99,18 @@ PredictedValue predicted_value(const Graph& graph, ValueRef prediction, const pr
   } else if (node.op->name == "Softmax") {
     predicted = {node.inputs[0], Prediction::Classes};
   } else if (label) {
-    const bool one_number =
-        label->row.rank() == 0 && label->dtype == DType::Float32 && !is_wide(graph.info(prediction).shape);
-    predicted.kind = label->dtype == DType::Int64 ? Prediction::Classes
-                     : one_number                 ? Prediction::Probability
-                                                  : Prediction::Value;
+    const std::optional<std::int64_t> width = row_width(graph.info(prediction).shape);
+    const bool one_label = label->row.rank() == 0 || (label->row.rank() == 1 && label->row[0] == 1);
+    if (said == SaidOfPrediction::IsValue)
+      predicted.kind = Prediction::Value;
+    else if (said == SaidOfPrediction::IsLogit && one_label && width == 1)
+      predicted.kind = Prediction::Probability;
+    else if (label->dtype == DType::Int64 && width != 1)
+      predicted.kind = Prediction::Classes;
+    else if (label->row.rank() == 0 && width.value_or(1) == 1)  // of integers, too: 0 and 1
+      predicted.kind = Prediction::Probability;
+    else
+      predicted.kind = Prediction::Value;
   }
   return predicted;
 }

@@ -30,10 +30,17 @@ struct PredictedValue {
   Prediction kind = Prediction::Value;
 };
 
+/// Behind nodes that only change its shape.
+ValueRef behind_shapes(const Graph& graph, ValueRef value);
+
+/// What a loss, or the job, says of the prediction.
+enum class SaidOfPrediction { Nothing, IsValue, IsLogit };
+
 /// What `prediction` is: by the attached loss, if any; else a Sigmoid or Softmax tells (and its input is the
-/// logits), else the label's column: integers are classes, one number a row 0 or 1.
+/// logits), else what is said of it, else the label's column: integers are classes, one number
+/// a row 0 or 1.
 PredictedValue predicted_value(const Graph& graph, ValueRef prediction, const proto::AttachedLoss* attached,
-                               const InputColumn* label);
+                               const InputColumn* label, SaidOfPrediction said);
 
 struct GraphOutputs {
   std::string prediction;

@@ -43,6 +43,8 @@ RunInput load_rows(const RunContext& run, const std::optional<CheckpointRun>& id
                            peers.leader() ? progress_mode() : ProgressMode::Off, &follow);
   }
   input.model = job_model(run.job, *input.data.train);
+  check_labels(run.job, input.model, *input.data.train);
+  if (input.data.test) check_labels(run.job, input.model, *input.data.test);
   if (hooks)
     for (const auto& [name, value] : hooks->initial) input.model.initial.insert_or_assign(name, value);
   input.total_steps = total_steps(run.job, *input.data.train);

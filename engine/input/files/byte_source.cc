@@ -41,11 +41,31 @@ class PlainSource : public ByteSource {
   std::uint64_t at_ = 0;
 };
 
+/// The packed bytes of a file, a piece at a time.
+class PackedBytes {
+ public:
+  PackedBytes(std::unique_ptr<ByteSource> source, std::string name)
+      : source_(std::move(source)), name_("'" + std::move(name) + "'"), bytes_(kPackedChunk) {}
+  const std::string& name() const { return name_; }
+  bool at_end() const { return at_end_; }
+  /// The next piece, empty at the end.
+  std::span<char> next() {
+    const std::size_t count = source_->read(bytes_);
+    at_end_ = count < bytes_.size();
+    return std::span(bytes_).first(count);
+  }
+
+ private:
+  std::unique_ptr<ByteSource> source_;
+  std::string name_;
+  std::vector<char> bytes_;
+  bool at_end_ = false;
+};
+
 class InflatingSource : public ByteSource {
  public:
-  InflatingSource(std::shared_ptr<DataFile> file, Compression compression)
-      : file_(std::move(file)), compression_(compression), size_(file_->size()), packed_(kPackedChunk) {
-    file_->advise_sequential();
+  InflatingSource(PackedBytes packed, Compression compression)
+      : packed_(std::move(packed)), compression_(compression) {
     constexpr int kWindow = 15, kGzipHeader = 16;
     const int window = compression == Compression::Gzip ? kWindow + kGzipHeader : kWindow;
     if (inflateInit2(&stream_, window) != Z_OK) throw OutOfMemory("zlib: no memory for a stream");
@@ -68,12 +88,12 @@ class InflatingSource : public ByteSource {
       if (result == Z_STREAM_END)
         next_member();
       else if (result == Z_MEM_ERROR)
-        throw OutOfMemory("zlib: no memory to inflate '" + file_->path().string() + "'");
+        throw OutOfMemory("zlib: no memory to inflate " + packed_.name());
       else if (result != Z_OK && result != Z_BUF_ERROR)
         damaged("damaged", stream_.msg ? stream_.msg : "not a deflate stream");
-      else if (got == 0 && stream_.avail_in == 0 && at_ == size_)
-        throw DataLoss("'" + file_->path().string() + "': " + compression_name(compression_) +
-                       " data ends early after " + std::to_string(given_) + " bytes: truncated");
+      else if (got == 0 && stream_.avail_in == 0 && packed_.at_end())
+        throw DataLoss(packed_.name() + ": " + compression_name(compression_) + " data ends early after " +
+                       std::to_string(given_) + " bytes: truncated");
     }
     return filled;
   }
@@ -82,11 +102,9 @@ class InflatingSource : public ByteSource {
 
  private:
   void refill() {
-    const std::size_t count = std::min<std::uint64_t>(packed_.size(), size_ - at_);
-    file_->read_at(at_, std::as_writable_bytes(std::span(packed_).first(count)));
-    at_ += count;
-    stream_.next_in = reinterpret_cast<Bytef*>(packed_.data());
-    stream_.avail_in = static_cast<uInt>(count);
+    const std::span<char> piece = packed_.at_end() ? std::span<char>() : packed_.next();
+    stream_.next_in = reinterpret_cast<Bytef*>(piece.data());
+    stream_.avail_in = static_cast<uInt>(piece.size());
   }
   /// Another gzip member may follow; zeros after the last one are padding of tapes and blocks.
   void next_member() {
@@ -101,16 +119,13 @@ class InflatingSource : public ByteSource {
     inflateReset(&stream_);
   }
   [[noreturn]] void damaged(const char* how, const std::string& why) const {
-    throw DataLoss("'" + file_->path().string() + "': " + how + " " + compression_name(compression_) +
-                   " data after " + std::to_string(given_) + " bytes: " + why);
+    throw DataLoss(packed_.name() + ": " + how + " " + compression_name(compression_) + " data after " +
+                   std::to_string(given_) + " bytes: " + why);
   }
 
-  std::shared_ptr<DataFile> file_;
+  PackedBytes packed_;
   Compression compression_;
-  std::uint64_t size_;
-  std::uint64_t at_ = 0;     // of the packed bytes
   std::uint64_t given_ = 0;  // inflated bytes so far
-  std::vector<char> packed_;
   z_stream stream_{};
   bool ended_ = false;
 };
@@ -118,23 +133,14 @@ class InflatingSource : public ByteSource {
 /// zstd and lz4: frames, several too.
 class UnpackingSource : public ByteSource {
  public:
-  UnpackingSource(std::shared_ptr<DataFile> file, Compression compression)
-      : file_(std::move(file)),
+  UnpackingSource(PackedBytes packed, Compression compression)
+      : packed_(std::move(packed)),
         compression_(compression),
-        unpacker_(compression == Compression::Zstd ? make_zstd_unpacker() : make_lz4_unpacker()),
-        packed_(kPackedChunk) {
-    file_->advise_sequential();
-  }
+        unpacker_(compression == Compression::Zstd ? make_zstd_unpacker() : make_lz4_unpacker()) {}
   std::size_t read(std::span<char> out) override {
     std::span<char> room = out;
     while (!room.empty()) {
-      if (left_.empty() && at_ < file_->size()) {
-        const auto count =
-            static_cast<std::size_t>(std::min<std::uint64_t>(packed_.size(), file_->size() - at_));
-        file_->read_at(at_, std::as_writable_bytes(std::span(packed_).first(count)));
-        at_ += count;
-        left_ = std::span(packed_).first(count);
-      }
+      if (left_.empty() && !packed_.at_end()) left_ = packed_.next();
       const std::size_t in = left_.size(), before = room.size();
       if (const std::string problem = unpacker_->step(left_, room); !problem.empty())
         fail("damaged " + std::string(compression_name(compression_)) + " data", problem);
@@ -151,15 +157,12 @@ class UnpackingSource : public ByteSource {
 
  private:
   [[noreturn]] void fail(const std::string& what, const std::string& why) const {
-    throw DataLoss("'" + file_->path().string() + "': " + what + " after " + std::to_string(given_) +
-                   " bytes: " + why);
+    throw DataLoss(packed_.name() + ": " + what + " after " + std::to_string(given_) + " bytes: " + why);
   }
-  const std::shared_ptr<DataFile> file_;
+  PackedBytes packed_;
   const Compression compression_;
   const std::unique_ptr<Unpacker> unpacker_;
-  std::vector<char> packed_;
   std::span<const char> left_;  // of packed_
-  std::uint64_t at_ = 0;        // of the packed bytes
   std::uint64_t given_ = 0;
 };
 
@@ -221,30 +224,44 @@ const char* compression_name(Compression compression) {
   return "none";
 }
 
+namespace {
+
+/// By the first bytes of a file.
+Compression compression_of(std::span<const char> head, IsPlain is_plain) {
+  if (head.size() < 2 || (is_plain && is_plain(head))) return Compression::None;
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(head[i]); };
+  if (byte(0) == 0x1F && byte(1) == 0x8B) return Compression::Gzip;
+  const std::uint32_t magic =
+      head.size() < 4 ? 0
+                      : byte(0) | byte(1) << 8U | byte(2) << 16U | static_cast<std::uint32_t>(byte(3)) << 24U;
+  if (magic == 0xFD2FB528) return Compression::Zstd;
+  if (magic == 0x184D2204) return Compression::Lz4;
+  const bool zlib = (byte(0) & 0x0F) == 8 && byte(0) <= 0x78 && (byte(0) * 256 + byte(1)) % 31 == 0;
+  // A TFRecord whose length has a wrong CRC begins like zlib now and then; the upper half of it is zero.
+  const bool length = std::all_of(head.begin() + std::min<std::ptrdiff_t>(4, std::ssize(head)),
+                                  head.begin() + std::min<std::ptrdiff_t>(8, std::ssize(head)),
+                                  [](char c) { return c == 0; });
+  return zlib && is_plain && !(length && head.size() == kHead) ? Compression::Zlib : Compression::None;
+}
+
+}  // namespace
+
 std::unique_ptr<ByteSource> open_bytes(const std::filesystem::path& file, IsPlain is_plain) {
-  if (file == "-") return open_standard_input();
-  std::shared_ptr<DataFile> opened = open_data_file(file);
+  const std::shared_ptr<DataFile> opened = file == "-" ? nullptr : open_data_file(file);
+  const auto from_its_front = [&]() -> std::unique_ptr<ByteSource> {
+    if (!opened) return open_standard_input();
+    return std::make_unique<PlainSource>(opened);
+  };
   std::array<char, kHead> bytes{};
-  const auto head = std::span(bytes).first(std::min<std::uint64_t>(kHead, opened->size()));
-  opened->read_at(0, std::as_writable_bytes(head));
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
-  if (head.size() >= 2 && !(is_plain && is_plain(head))) {
-    if (byte(0) == 0x1F && byte(1) == 0x8B)
-      return std::make_unique<InflatingSource>(std::move(opened), Compression::Gzip);
-    const std::uint32_t magic = head.size() < 4 ? 0
-                                                : byte(0) | byte(1) << 8U | byte(2) << 16U |
-                                                      static_cast<std::uint32_t>(byte(3)) << 24U;
-    if (magic == 0xFD2FB528) return std::make_unique<UnpackingSource>(std::move(opened), Compression::Zstd);
-    if (magic == 0x184D2204) return std::make_unique<UnpackingSource>(std::move(opened), Compression::Lz4);
-    const bool zlib = (byte(0) & 0x0F) == 8 && byte(0) <= 0x78 && (byte(0) * 256 + byte(1)) % 31 == 0;
-    // A TFRecord whose length has a wrong CRC begins like zlib now and then; the upper half of it is zero.
-    const bool length = std::all_of(head.begin() + std::min<std::ptrdiff_t>(4, std::ssize(head)),
-                                    head.begin() + std::min<std::ptrdiff_t>(8, std::ssize(head)),
-                                    [](char c) { return c == 0; });
-    if (zlib && is_plain && !(length && head.size() == kHead))
-      return std::make_unique<InflatingSource>(std::move(opened), Compression::Zlib);
-  }
-  return std::make_unique<PlainSource>(std::move(opened));
+  std::unique_ptr<ByteSource> source = from_its_front();
+  const auto head = std::span<const char>(bytes).first(source->read(bytes));
+  const Compression compression = compression_of(head, is_plain);
+  source = from_its_front();
+  if (compression == Compression::None) return source;
+  PackedBytes packed(std::move(source), file.string());
+  if (compression == Compression::Zstd || compression == Compression::Lz4)
+    return std::make_unique<UnpackingSource>(std::move(packed), compression);
+  return std::make_unique<InflatingSource>(std::move(packed), compression);
 }
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-// Standard input as a file, "-", for pipes: read once, and not packed. Its first MiB may be looked at several
+// Standard input as a file, "-", for pipes: read once. Its first MiB may be looked at several
 // times, as who finds out what it is does. Private to engine/input. Thread rule: one thread.
 #pragma once
 

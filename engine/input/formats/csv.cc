@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "engine/input/files/byte_source.h"
 #include "engine/input/formats/field_reader.h"
 #include "engine/input/formats/line_reader.h"
@@ -111,6 +112,11 @@ class CsvStream : public RowStream {
       fields.of_column[c] = static_cast<std::size_t>(found - header.begin());
     }
     if (!any) {  // other names for the same columns
+      if (pieces_[opened_ - 1].is_whole())
+        log_warning(
+            "{}it has none of the schema's names, and is skipped as a header; columns are those of the "
+            "schema in their order",
+            where);
       if (header.size() == fields_.count) fields_.names = header;
       if (header.size() == without_ignored_.count) without_ignored_.names = header;
       return;

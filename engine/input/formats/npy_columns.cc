@@ -1,10 +1,12 @@
 // Columns from arrays: tensors in memory, and .npy files.
+#include <algorithm>
 #include <cstring>
 #include <set>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/formats/npy.h"
+#include "engine/input/formats/parquet_numbers.h"
 #include "engine/input/formats/readers.h"
 
 namespace braid {
@@ -17,6 +19,23 @@ Tensor cast(const Tensor& from) {
   const auto out = to.data<To>();
   for (std::size_t i = 0; i < in.size(); ++i) out[i] = static_cast<To>(in[i]);
   return to;
+}
+
+Tensor of_halves(const Tensor& from) {
+  Tensor to(DType::Float32, from.shape());
+  const auto* in = reinterpret_cast<const std::uint8_t*>(from.raw());
+  for (float& value : to.data<float>()) value = half_to_float(in), in += 2;
+  return to;
+}
+
+/// Throws: InvalidArgument, where int64 does not hold one of them.
+Tensor of_uint64(const std::string& name, const Tensor& from) {
+  const auto values = from.data<std::uint64_t>();
+  const auto large =
+      std::ranges::find_if(values, [](std::uint64_t value) { return value > std::uint64_t{INT64_MAX}; });
+  if (large != values.end())
+    throw InvalidArgument("array '" + name + "': " + std::to_string(*large) + " is beyond int64");
+  return cast<std::uint64_t, std::int64_t>(from);
 }
 
 /// Columns are float32 or int64, as the other readers make them; what is that already keeps its memory.
@@ -39,10 +58,15 @@ Tensor as_column(const std::string& name, const Tensor& array) {
       return cast<std::uint16_t, std::int64_t>(array);
     case DType::UInt32:
       return cast<std::uint32_t, std::int64_t>(array);
+    case DType::UInt64:
+      return of_uint64(name, array);
+    case DType::Float16:
+      return of_halves(array);
     case DType::Bool:
       return cast<bool, std::int64_t>(array);
     default:
-      throw InvalidArgument("array '" + name + "': columns are numbers, got " +
+      throw InvalidArgument("array '" + name +
+                            "': columns are integers, bool, float16, float32 or float64, got " +
                             std::string(dtype_name(array.dtype())));
   }
 }

@@ -49,6 +49,37 @@ ParquetKind kind_of_leaf(const parquet::ColumnDescriptor& column) {
   }
 }
 
+/// A value means value * times / parts, which rounds once: seconds of a time, the number of a decimal.
+struct Unit {
+  double times = 1, parts = 1;
+};
+
+/// Of dates and timestamps; nothing of other columns.
+std::optional<Unit> time_unit(const parquet::ColumnDescriptor& column) {
+  constexpr double kDay = 86400;
+  if (column.physical_type() == Type::INT96) return Unit{.parts = 1e9};
+  const auto& type = column.logical_type();
+  if (!type) return std::nullopt;
+  if (type->is_date()) return Unit{.times = kDay};
+  if (!type->is_timestamp()) return std::nullopt;
+  switch (static_cast<const parquet::TimestampLogicalType&>(*type).time_unit()) {
+    case parquet::LogicalType::TimeUnit::MILLIS:
+      return Unit{.parts = 1e3};
+    case parquet::LogicalType::TimeUnit::MICROS:
+      return Unit{.parts = 1e6};
+    case parquet::LogicalType::TimeUnit::NANOS:
+      return Unit{.parts = 1e9};
+    default:
+      return std::nullopt;
+  }
+}
+
+/// What a value counts: of decimals and, where they are asked for, of times.
+Unit unit_of(const parquet::ColumnDescriptor& column, const ParquetLeaf& leaf) {
+  if (leaf.as_seconds) return time_unit(column).value();
+  return {.parts = is_decimal(column) ? std::pow(10.0, column.type_scale()) : 1.0};
+}
+
 /// Values as they are stored, and what they mean.
 template <class DType>
 class ColumnOf : public ParquetColumnReader {
@@ -61,7 +92,7 @@ class ColumnOf : public ParquetColumnReader {
         column_(*reader_->descr()),
         leaf_(leaf),
         max_definition_(column_.max_definition_level()),
-        scale_(is_decimal(column_) ? std::pow(10.0, -column_.type_scale()) : 1.0),
+        unit_(unit_of(column_, leaf)),
         is_unsigned_(column_.converted_type() == ConvertedType::UINT_8 ||
                      column_.converted_type() == ConvertedType::UINT_16 ||
                      column_.converted_type() == ConvertedType::UINT_32 ||
@@ -81,7 +112,8 @@ class ColumnOf : public ParquetColumnReader {
   Floats read_floats(std::int64_t rows, float* out, std::int64_t stride) override {
     if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, std::int32_t> ||
                   std::is_same_v<T, std::int64_t>) {
-      if (leaf_.is_list || max_definition_ > 0 || scale_ != 1.0 || is_unsigned_) return Floats::None;
+      if (leaf_.is_list || max_definition_ > 0 || leaf_.as_seconds || unit_.parts != 1.0 || is_unsigned_)
+        return Floats::None;
       stored_.resize(static_cast<std::size_t>(std::min(rows, kBatch)));
       bool finite = true;
       for (std::int64_t done = 0; done < rows;) {
@@ -102,6 +134,7 @@ class ColumnOf : public ParquetColumnReader {
   void read(std::int64_t rows, ParquetValues& values) override {
     values.kind = leaf_.kind;
     values.by_dictionary = false;
+    values.is_unsigned = is_unsigned_;
     values.ints.clear();
     values.floats.clear();
     values.texts.clear();
@@ -252,15 +285,19 @@ class ColumnOf : public ParquetColumnReader {
       else if (is_half(column_))
         values.floats.push_back(half_to_float(value.ptr));
       else
-        values.floats.push_back(decimal_of_bytes(value.ptr, static_cast<std::int64_t>(length)) * scale_);
+        values.floats.push_back(decimal_of_bytes(value.ptr, static_cast<std::int64_t>(length)) / unit_.parts);
     } else if constexpr (std::is_same_v<T, parquet::Int96>) {
       // Nanoseconds of the day, and the Julian day: as nanoseconds since 1970.
       constexpr std::int64_t kEpochDay = 2440588, kDay = 86'400'000'000'000;
       std::int64_t nanoseconds = 0;
       std::memcpy(&nanoseconds, &value.value[0], sizeof(nanoseconds));
-      values.ints.push_back((static_cast<std::int64_t>(value.value[2]) - kEpochDay) * kDay + nanoseconds);
+      const std::int64_t since = (static_cast<std::int64_t>(value.value[2]) - kEpochDay) * kDay + nanoseconds;
+      if (leaf_.as_seconds)
+        values.floats.push_back(static_cast<double>(since) / unit_.parts);
+      else
+        values.ints.push_back(since);
     } else if (leaf_.kind == ParquetKind::Float) {
-      values.floats.push_back(static_cast<double>(value) * scale_);
+      values.floats.push_back(static_cast<double>(value) * unit_.times / unit_.parts);
     } else if constexpr (std::is_same_v<T, std::int32_t>) {
       values.ints.push_back(is_unsigned_ ? static_cast<std::int64_t>(static_cast<std::uint32_t>(value))
                                          : value);
@@ -275,7 +312,7 @@ class ColumnOf : public ParquetColumnReader {
   const parquet::ColumnDescriptor& column_;
   const ParquetLeaf leaf_;
   const std::int16_t max_definition_;
-  const double scale_;  // of decimals
+  const Unit unit_;
   const bool is_unsigned_;
 
   struct Plain {  // std::vector<bool> has no data()
@@ -345,11 +382,22 @@ std::optional<ParquetLeaf> find_parquet_leaf(const parquet::SchemaDescriptor& sc
   for (int i = 0; i < schema.num_columns(); ++i) {
     if (schema.GetColumnRoot(i)->name() != name) continue;
     const parquet::ColumnDescriptor& column = *schema.Column(i);
-    if (found || column.max_repetition_level() > 1)
+    if (found && schema.GetColumnRoot(found->column) != schema.GetColumnRoot(i))
+      throw InvalidArgument("is there twice, and a name means one");
+    // "c", or "c.list.element"; what is longer is in a struct, as one element may be, too.
+    const bool is_list = column.max_repetition_level() == 1;
+    const std::size_t longest = is_list ? 3 : 1;
+    if (found || column.max_repetition_level() > 1 || column.path()->ToDotVector().size() > longest)
       throw InvalidArgument("is nested: only lists of one level are read");
-    found = ParquetLeaf{i, kind_of_leaf(column), column.max_repetition_level() == 1};
+    found = ParquetLeaf{i, kind_of_leaf(column), is_list};
   }
   return found;
+}
+
+ParquetLeaf as_parquet_time(const parquet::SchemaDescriptor& schema, ParquetLeaf leaf) {
+  leaf.as_seconds = time_unit(*schema.Column(leaf.column)).has_value();
+  if (leaf.as_seconds) leaf.kind = ParquetKind::Float;
+  return leaf;
 }
 
 std::unique_ptr<ParquetColumnReader> ParquetColumnReader::open(parquet::RowGroupReader& group,

@@ -22,12 +22,17 @@ struct ParquetLeaf {
   int column = -1;  // of the file's leaves
   ParquetKind kind = ParquetKind::Int;
   bool is_list = false;
+  // Values are seconds since 1970, in `floats`: as_parquet_time().
+  bool as_seconds = false;
 };
 
 /// The leaf of a column by its name; nothing where there is none. Throws: InvalidArgument (nested, or a type
 /// that is none of the kinds: without the file).
 std::optional<ParquetLeaf> find_parquet_leaf(const parquet::SchemaDescriptor& schema,
                                              const std::string& name);
+/// The same of a column that a schema reads as times: a date or a timestamp says its unit, and comes as
+/// seconds; of other columns nothing is changed.
+ParquetLeaf as_parquet_time(const parquet::SchemaDescriptor& schema, ParquetLeaf leaf);
 std::vector<std::string> parquet_column_names(const parquet::SchemaDescriptor& schema);
 
 /// Values of rows: row r has those from ends[r - 1] to ends[r] (of a flat column one or none).
@@ -35,6 +40,7 @@ struct ParquetValues {
   ParquetKind kind = ParquetKind::Int;
   std::vector<std::int64_t> ints;  // by kind, one of these
   std::vector<double> floats;
+  bool is_unsigned = false;  // ints are uint64 by their bits
   std::vector<std::string_view> texts;
   std::vector<std::uint32_t> ends;  // empty: each row has one value
   // Of a column of a dictionary: values are places in it, in `ints`, and its entries are above.

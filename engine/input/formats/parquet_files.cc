@@ -26,7 +26,9 @@ std::string text_of(const ParquetValues& values, std::int64_t row) {
   const std::size_t last = values.ends.empty() ? r + 1 : values.ends[r];
   if (first == last) return {};
   if (values.kind == ParquetKind::Text) return std::string(values.texts[first]);
-  if (values.kind == ParquetKind::Int) return std::to_string(values.ints[first]);
+  if (values.kind == ParquetKind::Int)
+    return values.is_unsigned ? std::to_string(static_cast<std::uint64_t>(values.ints[first]))
+                              : std::to_string(values.ints[first]);
   return fmt::format("{}", values.floats[first]);
 }
 

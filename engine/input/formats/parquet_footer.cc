@@ -83,6 +83,7 @@ ParquetFileColumns columns_in(const ParquetFooter& footer, const ParquetOptions&
     const std::string field = field_of(column);
     if (column.kind == ColumnKind::Skip || field.empty() || is_ignored(options.read, column)) continue;
     to = needed_leaf(footer, field);
+    if (column.has_part()) to = as_parquet_time(*footer.meta->schema(), *to);
     if (to->kind == ParquetKind::Float && !takes_floats(column))
       throw InvalidArgument("'" + footer.file->path().string() + "' column '" + column.name +
                             "': has floats, an id needs integers or texts");

@@ -1,4 +1,4 @@
-// Numbers as Parquet files have them. Private to engine/input. Thread rule: pure functions.
+// Numbers as Parquet files and arrays have them. Private to engine/input. Thread rule: pure functions.
 #pragma once
 
 #include <bit>

@@ -84,7 +84,9 @@ class ParquetRecords : public RecordFile {
     const std::size_t first = values.ends.empty() ? row : row == 0 ? 0 : values.ends[row - 1];
     const std::size_t count = (values.ends.empty() ? row + 1 : values.ends[row]) - first;
     if (count == 0) return;
-    if (values.kind == ParquetKind::Int) {
+    if (values.kind == ParquetKind::Int && values.is_unsigned && has_large(values, first, count)) {
+      record_.add(names_[c], std::span<const std::string_view>(texts_));
+    } else if (values.kind == ParquetKind::Int) {
       record_.add(names_[c], std::span<const std::int64_t>(values.ints).subspan(first, count));
     } else if (values.kind == ParquetKind::Float) {
       floats_.assign(values.floats.begin() + static_cast<std::ptrdiff_t>(first),
@@ -95,6 +97,17 @@ class ParquetRecords : public RecordFile {
     }
   }
 
+  /// Whether int64 does not hold one of them: a name of digits, as in files of text. Then texts_ has all.
+  bool has_large(const ParquetValues& values, std::size_t first, std::size_t count) {
+    const auto ints = std::span<const std::int64_t>(values.ints).subspan(first, count);
+    if (std::ranges::all_of(ints, [](std::int64_t value) { return value >= 0; })) return false;
+    names_of_digits_.clear();
+    for (const std::int64_t value : ints)
+      names_of_digits_.push_back(std::to_string(static_cast<std::uint64_t>(value)));
+    texts_.assign(names_of_digits_.begin(), names_of_digits_.end());
+    return true;
+  }
+
   const std::filesystem::path file_;
   std::unique_ptr<parquet::ParquetFileReader> reader_;
   std::vector<std::string> names_;
@@ -103,6 +116,8 @@ class ParquetRecords : public RecordFile {
   std::vector<std::unique_ptr<ParquetColumnReader>> columns_;
   std::vector<ParquetValues> values_;
   std::vector<float> floats_;
+  std::vector<std::string> names_of_digits_;
+  std::vector<std::string_view> texts_;
   FeatureSet record_;
   int group_ = 0;
   std::int64_t left_ = 0;            // rows of the group that are not read

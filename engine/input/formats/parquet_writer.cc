@@ -53,7 +53,8 @@ void ParquetColumnWriter::write(const ParquetValues& values, std::int64_t rows, 
                                 std::int64_t stride, const BadRow& bad) {
   if (plain_floats_ && values.kind != ParquetKind::Text)
     write_numbers(values, rows, reinterpret_cast<float*>(out), stride, bad);
-  else if (plain_ints_ && values.kind == ParquetKind::Int && !values.by_dictionary && values.ends.empty())
+  else if (plain_ints_ && values.kind == ParquetKind::Int && !values.by_dictionary && !values.is_unsigned &&
+           values.ends.empty())
     for (std::int64_t r = 0; r < rows; ++r)
       reinterpret_cast<std::int64_t*>(out)[r * stride] = values.ints[static_cast<std::size_t>(r)];
   else if (values.by_dictionary && !spec_.is_list())
@@ -69,6 +70,13 @@ double ParquetColumnWriter::scaled(double value) const {
   return (value - spec_.shift) / spec_.scale;
 }
 
+double ParquetColumnWriter::number_of(const ParquetValues& values, std::uint32_t place) {
+  if (values.kind == ParquetKind::Float) return values.floats[place];
+  const std::int64_t value = values.ints[place];
+  return values.is_unsigned ? static_cast<double>(static_cast<std::uint64_t>(value))
+                            : static_cast<double>(value);
+}
+
 void ParquetColumnWriter::write_numbers(const ParquetValues& values, std::int64_t rows, float* out,
                                         std::int64_t stride, const BadRow& bad) {
   const bool numeric = spec_.kind == ColumnKind::Numeric;
@@ -80,8 +88,7 @@ void ParquetColumnWriter::write_numbers(const ParquetValues& values, std::int64_
       if (!numeric) bad(r, "has no value");
       continue;
     }
-    const double value =
-        values.kind == ParquetKind::Int ? static_cast<double>(values.ints[first]) : values.floats[first];
+    const double value = number_of(values, first);
     if (std::isnan(value) && numeric) {
       *out = missing;
       continue;
@@ -103,7 +110,7 @@ void ParquetColumnWriter::write_places(const ParquetValues& values, std::int64_t
   std::vector<std::uint64_t> entry_hashes;
   const std::size_t entries = values.kind == ParquetKind::Int ? values.ints.size() : values.texts.size();
   for (std::size_t i = 0; i < entries; ++i) {
-    FieldValues value;
+    FieldValues value{.is_unsigned = values.is_unsigned};
     if (values.kind == ParquetKind::Int)
       value.ints = std::span(values.ints).subspan(i, 1);
     else
@@ -155,7 +162,7 @@ void ParquetColumnWriter::keep_hashes() {
 FieldValues ParquetColumnWriter::values_of_row(const ParquetValues& values, std::int64_t row) {
   const auto [first, last] = range(values, row);
   const std::size_t count = last - first;
-  FieldValues value;
+  FieldValues value{.is_unsigned = values.is_unsigned};
   if (values.by_dictionary && values.kind != ParquetKind::Float) {
     gathered_.clear();
     gathered_texts_.clear();
@@ -173,8 +180,7 @@ FieldValues ParquetColumnWriter::values_of_row(const ParquetValues& values, std:
   } else if (values.kind == ParquetKind::Text) {
     value.texts = std::span(values.texts).subspan(first, count);
   } else {
-    floats_.assign(values.floats.begin() + first, values.floats.begin() + last);
-    value.floats = floats_;
+    value.doubles = std::span(values.floats).subspan(first, count);
   }
   return value;
 }
@@ -213,8 +219,7 @@ void ParquetColumnWriter::write_weights(const ParquetValues& values, std::int64_
     const std::size_t before = bags.weights.size();
     for (std::uint32_t i = first; i < last; ++i) {
       if (values.kind == ParquetKind::Text) throw DataLoss("has texts, weights are numbers");
-      const double value =
-          values.kind == ParquetKind::Int ? static_cast<double>(values.ints[i]) : values.floats[i];
+      const double value = number_of(values, i);
       bags.weights.push_back(static_cast<float>(scaled(value)));
       if (std::isfinite(bags.weights.back())) continue;
       bags.weights.resize(before);

@@ -32,7 +32,7 @@ class ParquetColumnWriter {
 
   explicit ParquetColumnWriter(const ColumnSpec& spec);
   bool is_float() const { return is_float_; }
-  bool wants_dictionary() const { return !is_float_ && !plain_ints_ && spec_.borders.empty(); }
+  bool wants_dictionary() const { return !is_float_ && !plain_ints_ && !spec_.is_bucket(); }
   bool takes_raw_floats() const { return identity_ && spec_.kind == ColumnKind::Numeric; }
 
   /// The first `rows` of the values to out, out + stride, ..., in elements of the column's type.
@@ -47,6 +47,7 @@ class ParquetColumnWriter {
 
  private:
   double scaled(double value) const;
+  static double number_of(const ParquetValues& values, std::uint32_t place);
 
   void write_numbers(const ParquetValues& values, std::int64_t rows, float* out, std::int64_t stride,
                      const BadRow& bad);
@@ -69,7 +70,6 @@ class ParquetColumnWriter {
   std::vector<std::uint64_t> hashes_;
   std::vector<std::int64_t> gathered_;
   std::vector<std::string_view> gathered_texts_;
-  std::vector<float> floats_;
 };
 
 }  // namespace braid

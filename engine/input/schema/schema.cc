@@ -26,6 +26,13 @@ std::string quoted(std::string_view text, std::string_view problem) {
   return "'" + std::string(text) + "' " + std::string(problem);
 }
 
+/// Numbers and borders meet as floats, as which some formats and all statistics have them: 0.7 is 0.7
+/// everywhere. Larger ones would lose their units.
+double as_compared(double number) {
+  constexpr double kWholeFloats = 1 << 24;
+  return std::abs(number) < kWholeFloats ? static_cast<double>(static_cast<float>(number)) : number;
+}
+
 /// What columns hash under: those that share a table give a word one id.
 const std::string& hash_name(const ColumnSpec& column) {
   return column.table.shared.empty() ? column.name : column.table.shared;
@@ -46,7 +53,8 @@ TableBuilder::TableBuilder(std::vector<ColumnSpec> columns)
       hashes_(columns_.size()) {
   check_columns(columns_);
   for (std::size_t c = 0; c < columns_.size(); ++c) {
-    const ColumnSpec& column = columns_[c];
+    ColumnSpec& column = columns_[c];
+    std::ranges::transform(column.borders, column.borders.begin(), as_compared);
     const bool has_output =
         column.kind != ColumnKind::Skip && !(column.ragged && column.kind == ColumnKind::Numeric);
     column_output_.push_back(has_output ? output_of(column) : kNone);
@@ -156,9 +164,9 @@ std::string TableBuilder::add_id(std::size_t column, std::string_view text) {
 void TableBuilder::push_bucket(std::size_t column, double value) {
   const ColumnSpec& spec = columns_[column];
   const std::int64_t place =
-      spec.has_part()
-          ? part_of_time(spec.time_part, value)
-          : std::upper_bound(spec.borders.begin(), spec.borders.end(), value) - spec.borders.begin();
+      spec.has_part() ? part_of_time(spec.time_part, value)
+                      : std::upper_bound(spec.borders.begin(), spec.borders.end(), as_compared(value)) -
+                            spec.borders.begin();
   if (hashed_[column]) hashes_[column] = stable_hash(hash_name(spec) + "=" + std::to_string(place));
   push_id(column, place);
 }
@@ -302,18 +310,22 @@ std::string TableBuilder::add_text(std::size_t column, std::string_view field) {
   return spec.is_list() ? add_items(column, field) : add_one_text(column, field);
 }
 
-std::string TableBuilder::add_int(std::size_t column, std::int64_t value) {
+std::string TableBuilder::add_int(std::size_t column, std::int64_t value, bool is_unsigned) {
   const ColumnSpec& spec = columns_[column];
-  const auto number = static_cast<double>(value);
+  is_unsigned = is_unsigned && value < 0;
+  const auto number =
+      is_unsigned ? static_cast<double>(static_cast<std::uint64_t>(value)) : static_cast<double>(value);
   if (spec.is_bucket())
     return push_bucket(column, spec.has_part() ? seconds_of_number(number) : number), std::string();
-  if (spec.kind == ColumnKind::Class && spec.vocabulary.empty())
+  if (spec.kind == ColumnKind::Class && spec.vocabulary.empty() && !is_unsigned)
     return output(column).ints.push_back(value), std::string();
-  if (!is_float_kind(spec.kind) || !spec.positive.empty()) return add_one_text(column, std::to_string(value));
+  if (!is_float_kind(spec.kind) || !spec.positive.empty())
+    return add_one_text(
+        column, is_unsigned ? std::to_string(static_cast<std::uint64_t>(value)) : std::to_string(value));
   return add_number(column, spec.has_part() ? seconds_of_number(number) : number);
 }
 
-std::string TableBuilder::add_float(std::size_t column, float value) {
+std::string TableBuilder::add_float(std::size_t column, double value) {
   const ColumnSpec& spec = columns_[column];
   if (!is_float_kind(spec.kind) && !spec.is_bucket()) return "has floats, an id needs integers or bytes";
   if (spec.is_bucket() && std::isnan(value)) return push_missing_bucket(column), std::string();
@@ -343,11 +355,13 @@ std::string TableBuilder::add_values(std::size_t column, const FieldValues& valu
     problem =
         spec.weight_separator ? add_weighted(column, values.texts[i]) : add_one_text(column, values.texts[i]);
   for (std::size_t i = 0; more(i, values.ints.size()); ++i, ++have) {
-    problem = add_int(column, values.ints[i]);
+    problem = add_int(column, values.ints[i], values.is_unsigned);
     if (spec.weight_separator) output(column).floats.push_back(1.0F);
   }
   for (std::size_t i = 0; more(i, values.floats.size()); ++i, ++have)
     problem = add_float(column, values.floats[i]);
+  for (std::size_t i = 0; more(i, values.doubles.size()); ++i, ++have)
+    problem = add_float(column, values.doubles[i]);
   if (!problem.empty()) return problem;
   pad(column, have);
   return check_weights(column);

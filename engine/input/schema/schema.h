@@ -36,7 +36,9 @@ struct FieldValues {
   std::span<const std::string_view> texts = {};
   std::span<const float> floats = {};
   std::span<const std::int64_t> ints = {};
-  std::size_t size() const { return texts.size() + floats.size() + ints.size(); }
+  std::span<const double> doubles = {};
+  bool is_unsigned = false;  // ints are uint64 by their bits
+  std::size_t size() const { return texts.size() + floats.size() + ints.size() + doubles.size(); }
 };
 
 /// What a cross makes of the hash so far and that of the next column's value.
@@ -99,8 +101,8 @@ class TableBuilder {
   std::string add_cross(std::size_t column);
   std::string add_items(std::size_t column, std::string_view field);
   std::string add_weighted(std::size_t column, std::string_view item);
-  std::string add_int(std::size_t column, std::int64_t value);
-  std::string add_float(std::size_t column, float value);
+  std::string add_int(std::size_t column, std::int64_t value, bool is_unsigned);
+  std::string add_float(std::size_t column, double value);
   std::string check_weights(std::size_t column) const;
   std::size_t room(std::size_t column) const;
   void pad(std::size_t column, std::size_t have);

@@ -143,6 +143,9 @@ TEST(MetricsTest, WrongRowsAreRefused) {
   const std::vector<std::int64_t> classes{2, 3};
   EXPECT_ERROR(set.add({.predicted = logits, .classes = classes}), InvalidArgument,
                HasSubstr("row 1 has the label 3, and the model 3 classes"));
+  MetricSet clicks(Prediction::Probability, {{MetricKind::LogLoss}});
+  EXPECT_ERROR(clicks.add({.predicted = std::vector<float>{0, 0}, .labels = std::vector<float>{0.5, 2}}),
+               InvalidArgument, HasSubstr("row 1 has the label 2, and the model predicts a probability"));
   MetricSet weighted(Prediction::Value, {{MetricKind::Rmse}});
   const std::vector<float> one{1}, minus{-1};
   EXPECT_ERROR(weighted.add({.predicted = one, .labels = one, .weights = minus}), InvalidArgument,

@@ -40,8 +40,7 @@ TEST_F(LinearGraph, PlaceholdersNamedLikeColumnsAreFed) {
   EXPECT_THAT(model.columns, ElementsAre("label", "x"));
   EXPECT_EQ(model.label, "label");
   EXPECT_EQ(model.inference, nullptr);
-  EXPECT_EQ(model.predicts, Prediction::Probability) << "a label of one float a row";
-  EXPECT_EQ(model.prediction, "logit");
+  EXPECT_EQ(model.prediction, "value");
   const Graph graph = graph_of(model);
   EXPECT_EQ(graph.info(graph.parse_value(model.loss)).shape, Shape{});
   EXPECT_TRUE(handle_of(graph, "w").attrs.get<bool>("_trainable", false));
@@ -91,6 +90,28 @@ TEST_F(LinearGraph, ALossThatIsNoScalarBecomesItsMean) {
   loss = b.op("SquaredDifference", {logit_value, y}, {}, "squares");
   const Graph graph = graph_of(build("loss: 'squares'"));
   EXPECT_EQ(node_of(graph, "loss/mean").op->name, "Mean");
+}
+
+TEST_F(LinearGraph, ALossOfDifferencesMakesAValueOfThePrediction) {
+  const Output y = b.placeholder("label", DType::Float32, {-1});
+  loss = b.op("SquaredDifference", {logit_value, y}, {}, "squares");
+  b.op("Abs", {b.op("Sub", {logit_value, y})}, {}, "absolute");
+  b.op("Square", {b.op("Sub", {b.op("Exp", {logit_value}), y})}, {}, "of_exponents");
+  b.op("Softplus", {logit_value}, {}, "softplus");
+  // As losses of TensorFlow 1: over how many rows are present, which only their shape says.
+  const Output squares = b.op("SquaredDifference", {logit_value, y});
+  const Output ones = b.op("Fill", {b.op("Shape", {squares}), b.constant(Tensor::scalar<float>(1))});
+  b.op("DivNoNan",
+       {b.op("Sum", {squares, b.constant(Tensor::scalar<std::int32_t>(0))}),
+        b.op("Sum", {ones, b.constant(Tensor::scalar<std::int32_t>(0))})},
+       {}, "present");
+  for (const char* each : {"squares", "absolute", "present"})
+    EXPECT_EQ(build(std::string("loss: '") + each + "' prediction: 'score'").predicts, Prediction::Value)
+        << each;
+  for (const char* each : {"of_exponents", "softplus"})
+    EXPECT_EQ(build(std::string("loss: '") + each + "' prediction: 'score'").predicts,
+              Prediction::Probability)
+        << each;
 }
 
 TEST_F(LinearGraph, PatternsSayWhatIsTrained) {

@@ -225,10 +225,43 @@ TEST_F(ParquetTest, CrossesAndBucketsAreThoseOfOtherFormats) {
           << r << " " << c;
 }
 
+TEST_F(ParquetTest, DatesAndTimestampsSayTheirUnits) {
+  const auto part = [](const std::string& name, TimePart part) {
+    return ids({.name = name, .time_part = part});
+  };
+  EXPECT_THAT(part("date", TimePart::Weekday), ElementsAre(6, 6, 7, 6)) << "1970-01-11 is a Sunday";
+  EXPECT_THAT(part("old", TimePart::Hour), ElementsAre(23, 0, 3, 24));
+  EXPECT_THAT(part("old", TimePart::Month), ElementsAre(11, 0, 0, 12));
+  EXPECT_THAT(part("stamp", TimePart::Minute), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(part("epoch", TimePart::Minute), ElementsAre(30, 30, 31, 60)) << "doubles keep their seconds";
+  const auto table = read(
+      types(), {{.name = "old", .kind = ColumnKind::Numeric, .missing = 7, .time_part = TimePart::Seconds}});
+  EXPECT_THAT(table->find("dense")->data.data<float>(), ElementsAre(-3600, 0, 97445, 7));
+}
+
+TEST_F(ParquetTest, DoublesHaveTheBucketsOfTheirTexts) {
+  EXPECT_THAT(ids({.name = "edges", .borders = {0.1, 0.3, 0.7}}), ElementsAre(3, 2, 1, 4));
+  EXPECT_THAT(ids({.name = "edges", .borders = {0.1F, 0.3F, 0.7F}}), ElementsAre(3, 2, 1, 4))
+      << "of statistics, which are floats";
+}
+
+TEST_F(ParquetTest, Uint64HasAllItsDigits) {
+  EXPECT_THAT(numbers("uint64"), ElementsAre(1, 18446744073709551615.0F, -1, 9223372036854775808.0F));
+  EXPECT_THAT(ids({.name = "uint64", .buckets = 1000}),
+              ElementsAre(id("uint64=1"), id("uint64=18446744073709551615"), id("uint64="),
+                          id("uint64=9223372036854775808")));
+  const auto table =
+      read(types(), {{.name = "double", .kind = ColumnKind::Numeric}}, {.key_column = "uint64"});
+  EXPECT_THAT(table->keys, ElementsAre("1", "18446744073709551615", "", "9223372036854775808"));
+}
+
 TEST_F(ParquetTest, RefusesWhatItCannotMean) {
   const auto refused = [](ColumnSpec column) { read(types(), {std::move(column)}); };
   EXPECT_ERROR(refused({.name = "nested", .kind = ColumnKind::Numeric, .length = 2}), InvalidArgument,
                AllOf(HasSubstr("types.parquet' column 'nested'"), HasSubstr("nested")));
+  for (const char* name : {"struct", "structs"})
+    EXPECT_ERROR(refused({.name = name, .kind = ColumnKind::Numeric, .length = 2}), InvalidArgument,
+                 HasSubstr("is nested: only lists of one level are read"));
   EXPECT_ERROR(refused({.name = "double", .kind = ColumnKind::Categorical, .buckets = 9}), InvalidArgument,
                HasSubstr("an id needs integers or texts"));
   EXPECT_ERROR(refused({.name = "list", .kind = ColumnKind::Categorical, .buckets = 9}), InvalidArgument,

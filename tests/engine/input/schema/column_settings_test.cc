@@ -38,6 +38,20 @@ std::vector<std::int64_t> ids_of_texts(const ColumnSpec& column, const std::vect
   return ids(*builder.finish(0));
 }
 
+TEST(BucketsTest, AFloatHasTheBucketOfItsText) {
+  const ColumnSpec share{.name = "share", .kind = kCategory, .borders = {0.1, 0.3, 0.7}};
+  const std::vector<float> values{0.1F, 0.3F, 0.7F};
+  EXPECT_THAT(ids_of_texts(share, {"0.1", "0.3", "0.7", "0.69999"}), ElementsAre(1, 2, 3, 2));
+  TableBuilder floats({share});
+  for (const float& value : values) {
+    ASSERT_EQ(floats.add_values(0, {.floats = std::span(&value, 1)}), "");
+    floats.end_row();
+  }
+  EXPECT_THAT(ids(*floats.finish(0)), ElementsAre(1, 2, 3));
+  const ColumnSpec large{.name = "large", .kind = kCategory, .borders = {16777217}};
+  EXPECT_THAT(ids_of_texts(large, {"16777216", "16777217"}), ElementsAre(0, 1)) << "whole beyond floats";
+}
+
 TEST(BucketsTest, AnIdIsHowManyBordersAreNotAboveTheNumber) {
   const ColumnSpec age{.name = "age", .kind = kCategory, .borders = {18, 30.5, 65}};
   EXPECT_EQ(age.ids(), 5);

@@ -1,0 +1,16 @@
+// What a loss says of the prediction that it is made of. Thread rule: pure functions.
+#pragma once
+
+#include "engine/ir/graph.h"
+
+namespace braid::worker {
+
+/// Whether `loss` compares `prediction` itself with something, by squares, absolute differences or quantiles,
+/// so that it is a value and no logit: between the two are differences, means and shapes, and nothing that
+/// makes a probability.
+bool is_loss_of_values(const Graph& graph, ValueRef prediction, ValueRef loss);
+
+/// Whether `loss` takes a sigmoid of `prediction`, or its logarithm, before it meets `label`: a logit.
+bool is_loss_of_logits(const Graph& graph, ValueRef prediction, NodeId label, ValueRef loss);
+
+}  // namespace braid::worker
