@@ -1,6 +1,6 @@
-// What ragged attention on the CPU is made of: tiles of queries and keys of one head, packed side by side and
-// filled with zeros, and loops over them. All sums are in the type of the values, in an order that follows
-// from lengths alone. Thread rule: pure functions.
+// What attention on the CPU, ragged and dense, is made of: tiles of queries and keys of one head, packed side
+// by side and filled with zeros, and loops over them. All sums are in the type of the values, in an order
+// that follows from lengths alone. Thread rule: pure functions.
 #pragma once
 
 #include <algorithm>
@@ -69,42 +69,77 @@ struct TileRow {
   bool empty() const { return from >= to && self < 0; }
 };
 
-/// Other numbers of the row become `other`.
+/// Other numbers of the row's `columns` become `other`.
 template <class T>
-void keep(const TileRow& row, T* x, T other) {
+void keep(const TileRow& row, T* x, std::int64_t columns, T other) {
   const T self = row.self >= 0 ? x[row.self] : T(0);
-  std::fill(x, x + std::min(row.from, kKeys), other);
-  std::fill(x + std::min(std::max(row.from, row.to), kKeys), x + kKeys, other);
+  std::fill(x, x + std::min(row.from, columns), other);
+  std::fill(x + std::min(std::max(row.from, row.to), columns), x + columns, other);
   if (row.self >= 0) x[row.self] = self;
 }
 
+// Rows of scores: `columns` is a multiple of kLanes. Sums and maxima are of lanes first, so that they are
+// vectors, then of the lanes in their order.
+
 /// s sigmoid(s) by.
 template <class T>
-BRAID_VECTOR_CLONES void silu(T* s, T by) {
-  for (std::int64_t j = 0; j < kKeys; ++j) s[j] = s[j] / (T(1) + vec::exp(-s[j])) * by;
+BRAID_VECTOR_CLONES void silu(T* s, std::int64_t columns, T by) {
+  for (std::int64_t j = 0; j < columns; ++j) s[j] = s[j] / (T(1) + vec::exp(-s[j])) * by;
 }
 
 /// s becomes silu(s) by, and d, the gradient by that, the gradient by s.
 template <class T>
-BRAID_VECTOR_CLONES void silu_gradient(T* s, T* d, T by) {
-  for (std::int64_t j = 0; j < kKeys; ++j) {
+BRAID_VECTOR_CLONES void silu_gradient(T* s, T* d, std::int64_t columns, T by) {
+  for (std::int64_t j = 0; j < columns; ++j) {
     const T sigmoid = T(1) / (T(1) + vec::exp(-s[j]));
     d[j] = d[j] * by * sigmoid * (T(1) + s[j] * (T(1) - sigmoid));
     s[j] = s[j] * sigmoid * by;
   }
 }
 
-/// s becomes exp(s - max).
 template <class T>
-BRAID_VECTOR_CLONES void exp_from(T* s, T max) {
-  for (std::int64_t j = 0; j < kKeys; ++j) s[j] = vec::exp(s[j] - max);
+BRAID_VECTOR_CLONES T max_of(const T* s, std::int64_t columns) {
+  T lanes[kLanes];
+  for (std::int64_t l = 0; l < kLanes; ++l) lanes[l] = s[l];
+  for (std::int64_t j = kLanes; j < columns; j += kLanes)
+    for (std::int64_t l = 0; l < kLanes; ++l) lanes[l] = s[j + l] > lanes[l] ? s[j + l] : lanes[l];
+  T max = lanes[0];
+  for (std::int64_t l = 1; l < kLanes; ++l) max = std::max(max, lanes[l]);
+  return max;
 }
 
-/// s becomes p = exp(s - log_sum), and d p (d - dot).
+/// s becomes exp(s - max); gives their sum.
 template <class T>
-BRAID_VECTOR_CLONES void softmax_gradient(T* s, T* d, T log_sum, T dot) {
-  for (std::int64_t j = 0; j < kKeys; ++j) {
-    s[j] = vec::exp(s[j] - log_sum);
+BRAID_VECTOR_CLONES T exp_from(T* s, std::int64_t columns, T max) {
+  T lanes[kLanes] = {};
+  for (std::int64_t j = 0; j < columns; j += kLanes)
+    for (std::int64_t l = 0; l < kLanes; ++l) {
+      s[j + l] = vec::exp(s[j + l] - max);
+      lanes[l] += s[j + l];
+    }
+  T sum = 0;
+  for (std::int64_t l = 0; l < kLanes; ++l) sum += lanes[l];
+  return sum;
+}
+
+/// The sum of x y.
+template <class T>
+BRAID_VECTOR_CLONES T dot(const T* x, const T* y, std::int64_t width) {
+  T lanes[kLanes] = {};
+  std::int64_t j = 0;
+  for (; j + kLanes <= width; j += kLanes)
+    for (std::int64_t l = 0; l < kLanes; ++l) lanes[l] += x[j + l] * y[j + l];
+  T sum = 0;
+  for (std::int64_t l = 0; l < kLanes; ++l) sum += lanes[l];
+  for (; j < width; ++j) sum += x[j] * y[j];
+  return sum;
+}
+
+/// s becomes p = exp(s - max - log_sum), and d p (d - dot).
+template <class T>
+BRAID_VECTOR_CLONES void softmax_gradient(T* s, T* d, std::int64_t columns, T max, T log_sum, T dot) {
+  for (std::int64_t j = 0; j < columns; ++j) {
+    s[j] = vec::exp((s[j] - max) - log_sum);
     d[j] = s[j] * (d[j] - dot);
   }
 }
