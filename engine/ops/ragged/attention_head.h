@@ -83,9 +83,11 @@ struct BackwardScratch {
     dq = pieces.take(kQueries * s.qk_row());
     dk = pieces.take(kKeys * s.qk_row());
     dv = pieces.take(kKeys * s.v_row());
+    dots = pieces.take(kQueries);
     size = pieces.end() - scratch;
   }
   T *q, *k, *k_across, *v_across, *scores, *d_scores, *d_out, *dq, *dk, *dv;
+  T* dots;  // of outputs and their gradients
   std::int64_t size;
 };
 
@@ -123,15 +125,28 @@ void go_on_with_softmax(const HeadSizes& s, const ForwardScratch<T>& at, const T
   for (std::int64_t j = 0; j < s.v; ++j) out[j] *= factor;
 }
 
+/// Rows of a product's second factor: where they lie, if that is whole vectors, else packed.
+template <class T>
+struct Rows {
+  const T* at;
+  std::int64_t step;
+};
+template <class T>
+Rows<T> rows_of(const T* from, std::int64_t step, std::int64_t count, std::int64_t width, T* scratch) {
+  if (width % kLanes == 0) return {from, step};
+  const std::int64_t row = round_up(width, kLanes);
+  pack(from, step, count, width, T(1), scratch, count, row);
+  return {scratch, row};
+}
+
 /// Adds keys [begin, begin + count) to the outputs of `queries` queries from `first` on.
 template <class T, class Mask>
 void add_tile(const HeadSizes& s, const Head<T, Mask>& head, const ForwardScratch<T>& at, std::int64_t first,
               std::int64_t queries, std::int64_t begin, std::int64_t count) {
   pack_transposed(head.k + begin * s.k_step, s.k_step, count, s.qk, at.k);
-  pack(head.v + begin * s.v_step, s.v_step, count, s.v, T(1), at.v, count, s.v_row());
+  const Rows<T> v = rows_of(head.v + begin * s.v_step, s.v_step, count, s.v, at.v);
   const std::int64_t rows = round_up(queries, kRowBlock), columns = round_up(count, kLanes);
-  std::fill(at.scores, at.scores + rows * kKeys, T(0));
-  add_product(rows, columns, s.qk, at.q, s.qk_row(), 1, at.k, kKeys, at.scores, kKeys);
+  multiply<false>(rows, columns, s.qk, at.q, s.qk_row(), 1, at.k, kKeys, at.scores, kKeys);
   for (std::int64_t i = 0; i < queries; ++i) {
     const TileRow row = tile_row(head.mask, first + i, begin, count);
     if (s.activation == Activation::Softmax) {
@@ -142,7 +157,7 @@ void add_tile(const HeadSizes& s, const Head<T, Mask>& head, const ForwardScratc
       keep(row, at.scores + i * kKeys, columns, T(0));
     }
   }
-  add_product(rows, s.v_row(), count, at.scores, kKeys, 1, at.v, s.v_row(), at.out, s.v_row());
+  multiply<true>(rows, s.v_row(), count, at.scores, kKeys, 1, v.at, v.step, at.out, s.v_row());
 }
 
 /// Queries [from, to), from a multiple of kQueries on.
@@ -189,35 +204,35 @@ void turn_back(const HeadSizes& s, const Head<T, Mask>& head, const HeadGradient
   if (s.activation == Activation::Softmax) {
     put_mask(head.mask, query, begin, count, scores);
     softmax_gradient(scores, d_scores, columns, g.max ? g.max[query * s.log_step] : T(0),
-                     g.log_sum[query * s.log_step],
-                     dot(g.out + query * s.out_step, at.d_out + i * s.v_row(), s.v));
+                     g.log_sum[query * s.log_step], at.dots[i]);
     drop_hidden(head.mask, query, begin, count, d_scores);
   } else {
     silu_gradient(scores, d_scores, columns, head.share);
   }
-  keep(row, scores, columns, T(0));
-  keep(row, d_scores, columns, T(0));
+  // Products take whole blocks of rows of keys.
+  const std::int64_t all = std::max(columns, round_up(count, kRowBlock));
+  keep(row, scores, all, T(0));
+  keep(row, d_scores, all, T(0));
 }
 
 /// Adds what queries from `first` on give keys [begin, begin + count), and these to their gradients.
 template <class T, class Mask>
 void add_tile_gradients(const HeadSizes& s, const Head<T, Mask>& head, const HeadGradient<T>& g,
-                        const BackwardScratch<T>& at, std::int64_t first, std::int64_t queries,
-                        std::int64_t begin, std::int64_t count) {
+                        const BackwardScratch<T>& at, const Rows<T>& k, std::int64_t first,
+                        std::int64_t queries, std::int64_t begin, std::int64_t count) {
   const std::int64_t rows = round_up(queries, kRowBlock), columns = round_up(count, kLanes);
   const std::int64_t key_rows = round_up(count, kRowBlock);
   pack(head.q + first * s.q_step, s.q_step, queries, s.qk, head.scale, at.q, rows, s.qk_row());
   pack(g.d_out + first * s.out_step, s.out_step, queries, s.v, T(1), at.d_out, rows, s.v_row());
-  std::fill(at.scores, at.scores + rows * kKeys, T(0));
-  std::fill(at.d_scores, at.d_scores + rows * kKeys, T(0));
-  add_product(rows, columns, s.qk, at.q, s.qk_row(), 1, at.k_across, kKeys, at.scores, kKeys);
-  add_product(rows, columns, s.v, at.d_out, s.v_row(), 1, at.v_across, kKeys, at.d_scores, kKeys);
+  multiply<false>(rows, columns, s.qk, at.q, s.qk_row(), 1, at.k_across, kKeys, at.scores, kKeys);
+  multiply<false>(rows, columns, s.v, at.d_out, s.v_row(), 1, at.v_across, kKeys, at.d_scores, kKeys);
+  if (s.activation == Activation::Softmax)
+    row_dots(queries, s.v, g.out + first * s.out_step, s.out_step, at.d_out, s.v_row(), at.dots);
   for (std::int64_t i = 0; i < queries; ++i) turn_back(s, head, g, at, first + i, i, begin, count);
-  // Columns of scores are rows of keys; those of no key have zeros.
-  add_product(key_rows, s.qk_row(), queries, at.d_scores, 1, kKeys, at.q, s.qk_row(), at.dk, s.qk_row());
-  add_product(key_rows, s.v_row(), queries, at.scores, 1, kKeys, at.d_out, s.v_row(), at.dv, s.v_row());
-  std::fill(at.dq, at.dq + rows * s.qk_row(), T(0));
-  add_product(rows, s.qk_row(), count, at.d_scores, kKeys, 1, at.k, s.qk_row(), at.dq, s.qk_row());
+  // Columns of scores are rows of keys.
+  multiply<true>(key_rows, s.qk_row(), queries, at.d_scores, 1, kKeys, at.q, s.qk_row(), at.dk, s.qk_row());
+  multiply<true>(key_rows, s.v_row(), queries, at.scores, 1, kKeys, at.d_out, s.v_row(), at.dv, s.v_row());
+  multiply<false>(rows, s.qk_row(), count, at.d_scores, kKeys, 1, k.at, k.step, at.dq, s.qk_row());
   add_rows(at.dq, s.qk_row(), queries, s.qk, head.scale, g.dq + first * s.q_step, s.q_step);
 }
 
@@ -228,17 +243,17 @@ void backward(const HeadSizes& s, const Head<T, Mask>& head, const HeadGradient<
   const Mask& mask = head.mask;
   for (std::int64_t begin = 0; begin < mask.all_keys(); begin += kKeys) {
     const std::int64_t end = std::min(begin + kKeys, mask.all_keys()), count = end - begin;
-    pack(head.k + begin * s.k_step, s.k_step, count, s.qk, T(1), at.k, count, s.qk_row());
+    const Rows<T> k = rows_of(head.k + begin * s.k_step, s.k_step, count, s.qk, at.k);
     pack_transposed(head.k + begin * s.k_step, s.k_step, count, s.qk, at.k_across);
     pack_transposed(head.v + begin * s.v_step, s.v_step, count, s.v, at.v_across);
-    std::fill(at.dk, at.dk + kKeys * s.qk_row(), T(0));
-    std::fill(at.dv, at.dv + kKeys * s.v_row(), T(0));
+    std::fill(at.dk, at.dk + round_up(count, kRowBlock) * s.qk_row(), T(0));
+    std::fill(at.dv, at.dv + round_up(count, kRowBlock) * s.v_row(), T(0));
     for (std::int64_t first = 0; first < mask.queries(); first += kQueries) {
       const std::int64_t queries = std::min(kQueries, mask.queries() - first);
       const KeyRange span = mask.span(first, first + queries);
       const bool sees = span.from < end && begin < span.to;
       const bool own = span.self && std::max(first, mask.history) < end && begin < first + queries;
-      if (sees || own) add_tile_gradients(s, head, g, at, first, queries, begin, count);
+      if (sees || own) add_tile_gradients(s, head, g, at, k, first, queries, begin, count);
     }
     add_rows(at.dk, s.qk_row(), count, s.qk, T(1), g.dk + begin * s.k_step, s.k_step);
     add_rows(at.dv, s.v_row(), count, s.v, T(1), g.dv + begin * s.v_step, s.v_step);

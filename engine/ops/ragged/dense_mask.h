@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "engine/ops/common/kernel_util.h"
 #include "engine/ops/ragged/ragged_mask.h"
 
 namespace braid::attention {
@@ -35,30 +36,41 @@ template <class T>
 struct DenseMask : DenseRulesOf<std::int64_t> {
   const T* added = nullptr;  // one of both, or none
   const bool* seen = nullptr;
-  std::int64_t query_step = 0, key_step = 0;
+  std::int64_t query_step = 0, key_step = 0;  // key_step: 0 or 1
   T hidden = 0;
 };
+
+// What a mask does to `count` scores: as its numbers lie, side by side or one for all.
+
+template <class T>
+BRAID_VECTOR_CLONES void add_mask(T* scores, const T* added, std::int64_t step, std::int64_t count) {
+  if (step == 1)
+    for (std::int64_t j = 0; j < count; ++j) scores[j] += added[j];
+  else
+    for (std::int64_t j = 0; j < count; ++j) scores[j] += added[0];
+}
+template <class T>
+BRAID_VECTOR_CLONES void choose(T* scores, const bool* seen, std::int64_t step, std::int64_t count, T other) {
+  if (step == 1)
+    for (std::int64_t j = 0; j < count; ++j) scores[j] = seen[j] ? scores[j] : other;
+  else if (!seen[0])
+    for (std::int64_t j = 0; j < count; ++j) scores[j] = other;
+}
 
 /// Of keys [begin, begin + count); `scores` begins with `begin`.
 template <class T>
 void put_mask(const DenseMask<T>& mask, std::int64_t i, std::int64_t begin, std::int64_t count, T* scores) {
   const std::int64_t first = i * mask.query_step + begin * mask.key_step;
-  if (mask.added) {
-    const T* const added = mask.added + first;
-    for (std::int64_t j = 0; j < count; ++j) scores[j] += added[j * mask.key_step];
-  } else if (mask.seen) {
-    const bool* const seen = mask.seen + first;
-    for (std::int64_t j = 0; j < count; ++j) scores[j] = seen[j * mask.key_step] ? scores[j] : mask.hidden;
-  }
+  if (mask.added) add_mask(scores, mask.added + first, mask.key_step, count);
+  if (mask.seen) choose(scores, mask.seen + first, mask.key_step, count, mask.hidden);
 }
 
 /// Gradients of scores that the mask has put others in the place of become zeros.
 template <class T>
 void drop_hidden(const DenseMask<T>& mask, std::int64_t i, std::int64_t begin, std::int64_t count,
                  T* slopes) {
-  if (!mask.seen) return;
-  const bool* const seen = mask.seen + i * mask.query_step + begin * mask.key_step;
-  for (std::int64_t j = 0; j < count; ++j) slopes[j] = seen[j * mask.key_step] ? slopes[j] : T(0);
+  if (mask.seen)
+    choose(slopes, mask.seen + i * mask.query_step + begin * mask.key_step, mask.key_step, count, T(0));
 }
 
 }  // namespace braid::attention
