@@ -117,15 +117,20 @@ struct Found {
   bool is_causal() const { return offset && *offset < keys() - 1; }
 };
 
-/// Whether one node is faster than those that it replaces. On the host these are products of oneDNN, whose
-/// results stay in its caches where they are small; on a device one kernel is faster where it has tensor
-/// cores, whatever the size, apart from single queries and keys. `fusion_bench --attention` measures it.
+/// Whether one node is faster than those that it replaces. On the host these are products of oneDNN, which
+/// are as fast until their results, of all heads, leave its caches; with causality half of the work remains.
+/// On a device one kernel is faster where it has tensor cores, apart from a few queries or keys.
+/// `fusion_bench --attention` measures it.
 bool is_faster(const Rewrite& r, const Found& found) {
   constexpr std::int64_t kHostRows = 32, kHostScores = 256 * 256, kHostCausalScores = 128 * 128;
+  constexpr std::int64_t kHostAll = std::int64_t{1} << 22;  // scores of all heads
   constexpr std::int64_t kDeviceRows = 8, kWidest = 128, kPack = 4;
   const std::int64_t n = found.queries(), m = found.keys();
-  if (r.plan.options.domain == Domain::Host)
-    return n >= kHostRows && n * m >= (found.is_causal() ? kHostCausalScores : kHostScores);
+  if (r.plan.options.domain == Domain::Host) {
+    if (n < kHostRows) return false;
+    if (found.is_causal()) return n * m >= kHostCausalScores;
+    return n * m >= kHostScores && found.pattern.scores.elements() >= kHostAll;
+  }
   const OutputInfo &q = r.graph.info(found.pattern.q), &v = r.graph.info(found.pattern.v);
   const std::int64_t qk_width = q.shape[q.shape.rank() - 1], v_width = v.shape[v.shape.rank() - 1];
   return q.dtype == DType::Float32 && std::min(n, m) >= kDeviceRows &&
