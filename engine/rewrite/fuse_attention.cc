@@ -124,17 +124,18 @@ struct Found {
 bool is_faster(const Rewrite& r, const Found& found) {
   constexpr std::int64_t kHostRows = 32, kHostScores = 256 * 256, kHostCausalScores = 128 * 128;
   constexpr std::int64_t kHostAll = std::int64_t{1} << 22;  // scores of all heads
-  constexpr std::int64_t kDeviceRows = 8, kWidest = 128, kPack = 4;
+  constexpr std::int64_t kDeviceRows = 8, kWidest = 128;
   const std::int64_t n = found.queries(), m = found.keys();
   if (r.plan.options.domain == Domain::Host) {
     if (n < kHostRows) return false;
     if (found.is_causal()) return n * m >= kHostCausalScores;
     return n * m >= kHostScores && found.pattern.scores.elements() >= kHostAll;
   }
+  const std::int64_t pack = r.plan.options.precision.half == DType::Float32 ? 4 : 8;  // numbers of 16 bytes
   const OutputInfo &q = r.graph.info(found.pattern.q), &v = r.graph.info(found.pattern.v);
   const std::int64_t qk_width = q.shape[q.shape.rank() - 1], v_width = v.shape[v.shape.rank() - 1];
   return q.dtype == DType::Float32 && std::min(n, m) >= kDeviceRows &&
-         std::max(qk_width, v_width) <= kWidest && qk_width % kPack == 0 && v_width % kPack == 0;
+         std::max(qk_width, v_width) <= kWidest && qk_width % pack == 0 && v_width % pack == 0;
 }
 
 class Fusion {

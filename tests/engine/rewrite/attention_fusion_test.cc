@@ -33,6 +33,7 @@ int tries(int few) {
 
 TEST(AttentionFusionTest, HoweverItIsWrittenItIsOneNodeEach) {
   const int count = tries(250);
+  int causal = 0;
   for (int seed = 0; seed < count && !::testing::Test::HasFailure(); ++seed) {
     const WrittenAttention written = written_attention(static_cast<std::uint64_t>(seed), Unlike::None);
     SCOPED_TRACE(fmt::format("seed {}: {}", seed, written.text));
@@ -46,7 +47,16 @@ TEST(AttentionFusionTest, HoweverItIsWrittenItIsOneNodeEach) {
       EXPECT_EQ(count_ops(*program, "Transpose"), 0);
     }
     expect_same_values(written.model, *program, kTolerance);
+    if (written.text.find("causal") == std::string::npos) continue;
+    for (NodeId id = 0; id < program->graph.size(); ++id) {
+      const Node& node = program->graph.node(id);
+      if (node.removed || node.op->name != "braid.Attention") continue;
+      EXPECT_TRUE(node.attrs.get("causal", false));
+      EXPECT_EQ(node.inputs.size(), 3U) << "the mask stays";
+      ++causal;
+    }
   }
+  EXPECT_GE(causal, count / 10);
 }
 
 TEST(AttentionFusionTest, SeveralTilesAreTheSame) {
