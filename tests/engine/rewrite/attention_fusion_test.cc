@@ -8,7 +8,6 @@
 
 #include "engine/compile/compile.h"
 #include "tests/engine/rewrite/attention_models.h"
-#include "tests/engine/rewrite/mixed_models.h"
 
 namespace braid::testing {
 namespace {
@@ -85,13 +84,7 @@ TEST(AttentionFusionTest, ProgramsThatRunWithRegionsAreTheSame) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const WrittenAttention written = written_attention(seed, Unlike::None, seed % 4 == 0);
     SCOPED_TRACE(written.text);
-    MixedModel model;
-    model.graph = written.model.graph;
-    model.request.fetches = written.model.fetches;
-    for (const auto& [name, tensor] : written.model.feeds) {
-      model.request.feeds.push_back({name, tensor.dtype(), tensor.shape()});
-      model.feeds.push_back(tensor);
-    }
+    const MixedModel model = runnable(written);
     CompileOptions options;
     options.attention = AttentionNodes::Never;
     const std::vector<Tensor> plain = run_model(model, options);

@@ -231,4 +231,15 @@ WrittenAttention written_attention(std::uint64_t seed, Unlike unlike, bool large
   return Writer(seed, unlike, large).write();
 }
 
+MixedModel runnable(const WrittenAttention& written) {
+  MixedModel model;
+  model.graph = written.model.graph;
+  model.request.fetches = written.model.fetches;
+  for (const auto& [name, tensor] : written.model.feeds) {
+    model.request.feeds.push_back({name, tensor.dtype(), tensor.shape()});
+    model.feeds.push_back(tensor);
+  }
+  return model;
+}
+
 }  // namespace braid::testing

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "tests/engine/rewrite/mixed_models.h"
 #include "tests/engine/testing/differentiated.h"
 
 namespace braid::testing {
@@ -32,5 +33,8 @@ struct WrittenAttention {
 
 /// The same for the same seed. `large`: several tiles of queries and keys.
 WrittenAttention written_attention(std::uint64_t seed, Unlike unlike, bool large = false);
+
+/// The same for run_model().
+MixedModel runnable(const WrittenAttention& written);
 
 }  // namespace braid::testing
