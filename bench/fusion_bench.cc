@@ -11,8 +11,11 @@
 //     activations, a cross network over both, one logit.
 // bench/peers/torch_fusion.py has them too.
 //
+// With --attention the variants are without and with attention as one node, fusion in both; models for it are
+// in attention_models.h.
+//
 // usage: fusion_bench [--device cpu|cuda] [--models mlp,...] [--batches 0,4096] [--steps 50] [--rounds 5]
-//     (batch 0: the job's)
+//     [--attention [--always]]   (batch 0: the job's)
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -20,6 +23,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "bench/attention_models.h"
 #include "bench/training_step.h"
 #include "bench/zoo_cases.h"
 #include "engine/builder/graph_builder.h"
@@ -35,7 +39,7 @@ struct Options {
   std::string device = "cpu", models = "mlp,cnn,resnet18,transformer,din,mmoe,wide_deep,dlrm,gates,glu",
               batches = "0";
   int steps = 50, rounds = 5, streams = 8;
-  bool notes = false, programs = false;
+  bool notes = false, programs = false, attention = false, always = false;
   std::string variants = "0,1,2,3";  // on one stream without and with fusion, on many without and with
 };
 
@@ -189,6 +193,7 @@ ModelGraph build_two_towers() {
 // ------------------------------------------------------------------------------------------------- steps
 
 ModelGraph model_of(const std::string& name, const ZooCase& zoo) {
+  if (auto attention = attention_model(name)) return std::move(*attention);
   return name == "gates"        ? build_gates()
          : name == "glu"        ? build_glu()
          : name == "branches"   ? build_branches()
@@ -225,7 +230,11 @@ void measure(const std::string& name, std::int64_t wanted, const Options& option
       const char variant = static_cast<char>('0' + 2 * (many ? 1 : 0) + (fusion ? 1 : 0));
       if (device && options.variants.find(variant) == std::string::npos) continue;
       asked.push_back(variant);
-      compiling.fusion = fusion;
+      compiling.fusion = options.attention ? device != nullptr : fusion;
+      if (options.attention)
+        compiling.attention = !fusion          ? AttentionNodes::Never
+                              : options.always ? AttentionNodes::Always
+                                               : AttentionNodes::WhereFaster;
       const auto begin = Clock::now();
       variants.push_back(std::make_unique<TimedSteps>(training, compiling, device));
       if (fusion && !many) compile_s = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -284,6 +293,8 @@ int run(int argc, char** argv) {
   app.add_option("--variants", options.variants,
                  "On a device: 0 and 1 on one stream without and with fusion, "
                  "2 and 3 on many");
+  app.add_flag("--attention", options.attention, "Without and with attention as one node");
+  app.add_flag("--always", options.always, "With --attention: also where that is slower");
   app.add_flag("--programs", options.programs, "The regions");
   CLI11_PARSE(app, argc, argv);
   const std::shared_ptr<Accelerator> device = options.device == "cuda" ? open_cuda({}) : nullptr;

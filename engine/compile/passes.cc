@@ -43,6 +43,8 @@ constexpr auto kPasses = std::to_array<Pass>({
      "what is done to each output of an Unpack alike is done once, before it"},
     {"transposed_factors", "rewrite", kAll, read_transposed_factors,
      "products read transposed factors as they lie"},
+    {"attention", "rewrite", kAll, fuse_attention,
+     "one node for attention that is written as products, masks and softmax"},
     {"bag_updates", "rewrite", kAll, bag_updates,
      "sparse updates read the gradients of bags' sums, not rows of single ids"},
     {"dot_interaction", "rewrite", kDevice, fuse_dot_interaction,

@@ -73,6 +73,9 @@ enum class BatchSiblings {
   AcrossScopes,
 };
 
+/// Attention that is written as products and softmax as one node (engine/rewrite/fuse_attention.cc).
+enum class AttentionNodes { Never, WhereFaster, Always };
+
 /// Mixed precision (engine/rewrite/mixed_precision.cc).
 struct PrecisionOptions {
   DType half = DType::Float32;  // BFloat16 or Float16: what products read; Float32: everything is as written
@@ -86,6 +89,7 @@ struct CompileOptions {
   /// Regions of elementwise nodes and reductions of rows become one node each
   /// (engine/rewrite/region_finder.h).
   bool fusion = false;
+  AttentionNodes attention = AttentionNodes::WhereFaster;
   PrecisionOptions precision = {};
   /// Device: ops that have a kernel for CUDA run there, the others on the host, with copies between.
   Domain domain = Domain::Host;

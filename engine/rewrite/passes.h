@@ -18,6 +18,9 @@ void read_transposed_factors(Plan& plan);
 /// Sparse updates that read the gradients of bags' sums, not rows of single ids.
 void bag_updates(Plan& plan);
 
+/// Attention written as products and softmax, and its gradient, as a node each (fuse_attention.cc).
+void fuse_attention(Plan& plan);
+
 /// Products of pairs of vectors of which some are gathered, and their gradients, as one node on a device.
 void fuse_dot_interaction(Plan& plan);
 

@@ -46,6 +46,14 @@ Val mask_bias(Val mask, Val keys, DType dtype) {
   return where(tf("Less", {at, size}), taken, like(-kInfinity, bias));
 }
 
+/// The softmax of each row; zeros where a row is -inf everywhere.
+Val weights_or_zeros(Val biased) {
+  const Val lowest = biased.made_by().number(-kInfinity, DType::Float32);
+  const Val sees = tf("Greater", {reduce("Max", biased, {3}, true), lowest});
+  const Val safe = where(sees, biased, like(0, biased));
+  return where(sees, tf("Softmax", {safe}), like(0, biased));
+}
+
 void attention(OnnxNode& n) {
   const Val q = with_heads(n.in(0), n.i("q_num_heads", 0));
   Val k = with_heads(n.in(1), n.i("kv_num_heads", 0)), v = with_heads(n.in(2), n.i("kv_num_heads", 0));
@@ -87,9 +95,9 @@ void attention(OnnxNode& n) {
     biased =
         biased + bias_of(tf("GreaterEqual", {key, position - static_cast<double>(left)}), DType::Float32);
 
-  const Val sees = tf("Greater", {reduce("Max", biased, {3}, true), n.b.number(-kInfinity, DType::Float32)});
-  const Val safe = where(sees, biased, like(0, biased));
-  const Val weights = where(sees, tf("Softmax", {safe}), like(0, biased));
+  // Causality alone leaves each query a key.
+  const bool may_see_nothing = n.has(3) || n.has(6) || left >= 0;
+  const Val weights = may_see_nothing ? weights_or_zeros(biased) : tf("Softmax", {biased});
   const Val all_v = cast(repeat_heads(v, times), DType::Float32);
   Val y = cast(tf("BatchMatMulV2", {weights, all_v}), n.in(0).rank() == 3 ? v_dtype : dtype);
   if (n.in(0).rank() == 3)

@@ -121,7 +121,8 @@ OpDef view_op(std::string name, int inputs, std::function<void(InferContext&)> i
           .max_inputs = inputs,
           .infer = std::move(infer),
           .gradient = reshape_gradient,
-          .views = {{0, 0}}};
+          .views = {{0, 0}},
+          .same_shape_identity = 0};
 }
 
 }  // namespace

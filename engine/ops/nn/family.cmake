@@ -1,6 +1,7 @@
 # Layers, their losses and their gradients.
 braid_op_family(nn
   KERNELS
+    attention
     bias_add
     conv2d
     cross_entropy

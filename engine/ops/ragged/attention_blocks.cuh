@@ -45,8 +45,9 @@ template <int kOther>
 struct KeyTiles {
   int from, to, own_from, own_to;  // a range, and that of candidates
 
+  template <class Mask>
   __device__ KeyTiles(const Mask& mask, int begin, int end) {
-    const Mask::Range span = mask.span(begin, end);
+    const auto span = mask.span(begin, end);
     from = span.from / kOther;
     to = span.from < span.to ? (span.to + kOther - 1) / kOther : from;
     own_from = max(to, max(begin, mask.history) / kOther);
@@ -62,14 +63,14 @@ struct KeyTiles {
 };
 
 /// Tiles of `kOther` queries that see keys [begin, end).
-template <int kOther>
+template <int kOther, class Mask>
 struct QueryTiles {
   Mask mask;
   int begin, end;
 
   __device__ int at_least(int tile) const {
-    for (; tile * kOther < mask.length; ++tile)
-      if (mask.any(tile * kOther, min((tile + 1) * kOther, mask.length), begin, end)) return tile;
+    for (; tile * kOther < mask.queries(); ++tile)
+      if (mask.any(tile * kOther, min((tile + 1) * kOther, mask.queries()), begin, end)) return tile;
     return -1;
   }
 };
@@ -120,14 +121,14 @@ __device__ SiluPoint silu_point(float s, float scale) {
 
 /// Scores of pairs that see nothing of each other become `other`. Rows are queries, from `query` and 8 behind
 /// it on for this lane; columns keys.
-template <int kRows, int kScores>
+template <int kRows, int kScores, class Mask>
 __device__ void hide(Scores (&scores)[kRows][kScores], const Mask& mask, int query, int key, float other) {
 #pragma unroll
   for (int m = 0; m < kRows; ++m)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int i = query + 16 * m + 8 * half;
-      const Mask::Range range = mask.keys(i);
+      const auto range = mask.keys(i);
 #pragma unroll
       for (int n = 0; n < kScores; ++n)
 #pragma unroll
@@ -139,14 +140,14 @@ __device__ void hide(Scores (&scores)[kRows][kScores], const Mask& mask, int que
     }
 }
 /// The same where rows are keys.
-template <int kScores>
+template <int kScores, class Mask>
 __device__ void hide_across(Scores (&scores)[1][kScores], const Mask& mask, int key, int query, float other) {
 #pragma unroll
   for (int n = 0; n < kScores; ++n)
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
       const int i = query + 8 * n + side;
-      const Mask::Range range = mask.keys(i);
+      const auto range = mask.keys(i);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int j = key + 8 * half;
@@ -155,6 +156,89 @@ __device__ void hide_across(Scores (&scores)[1][kScores], const Mask& mask, int 
       }
     }
 }
+
+// What a mask does to scores, where Args have one. They are scaled before it, and not again behind it: a
+// query all of whose keys have a score of -1e9 has differences of these that are exact.
+
+/// The exponent of 2 for a score, relative to a base.
+struct Exponent {
+  float scale, unit;
+
+  template <class Args>
+  __device__ explicit Exponent(const Args& args) : scale(static_cast<float>(args.scale) * kLog2E), unit(1) {
+    if constexpr (Args::kHasMask)
+      if (args.has_mask()) {
+        scale = 1;
+        unit = kLog2E;
+      }
+  }
+  __device__ float scaled(float score) const { return score * scale; }
+  __device__ float of(float score, float base) const { return (score * scale - base) * unit; }
+};
+/// Rows are queries, as in hide().
+template <class Args, int kRows, int kScores>
+__device__ void put_mask(const Args& args, const BlockPiece<typename Args::Row>& piece,
+                         Scores (&scores)[kRows][kScores], int query, int key) {
+  if constexpr (Args::kHasMask) {
+    if (!args.has_mask()) return;
+#pragma unroll
+    for (int m = 0; m < kRows; ++m)
+#pragma unroll
+      for (int n = 0; n < kScores; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          scores[m][n][e] =
+              args.masked(piece, query + 16 * m + 8 * (e / 2), key + 8 * n + e % 2, scores[m][n][e]);
+  }
+}
+/// The same where rows are keys.
+template <class Args, int kScores>
+__device__ void put_mask_across(const Args& args, const BlockPiece<typename Args::Row>& piece,
+                                Scores (&scores)[1][kScores], int key, int query) {
+  if constexpr (Args::kHasMask) {
+    if (!args.has_mask()) return;
+#pragma unroll
+    for (int n = 0; n < kScores; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        scores[0][n][e] = args.masked(piece, query + 8 * n + e % 2, key + 8 * (e / 2), scores[0][n][e]);
+  }
+}
+/// Which scores the mask has put another number in the place of: these have no gradient.
+template <class Args, int kRows, int kScores>
+class HiddenScores {
+ public:
+  __device__ HiddenScores(const Args& args, const Scores (&scores)[kRows][kScores]) {
+    if constexpr (Args::kHasMask) {
+      if (!args.hides()) return;
+      for_all([&](int m, int n, int e, std::uint32_t bit) {
+        if (scores[m][n][e] == args.hidden) bits_ |= bit;
+      });
+    }
+  }
+  __device__ void drop(Scores (&slopes)[kRows][kScores]) const {
+    if constexpr (Args::kHasMask) {
+      if (bits_ == 0) return;
+      for_all([&](int m, int n, int e, std::uint32_t bit) {
+        if (bits_ & bit) slopes[m][n][e] = 0;
+      });
+    }
+  }
+
+ private:
+  static_assert(kRows * kScores * 4 <= 32);
+  template <class F>
+  static __device__ void for_all(const F& f) {
+#pragma unroll
+    for (int m = 0; m < kRows; ++m)
+#pragma unroll
+      for (int n = 0; n < kScores; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) f(m, n, e, 1U << (m * kScores * 4 + n * 4 + e));
+  }
+
+  std::uint32_t bits_ = 0;
+};
 
 /// Rows of sums, times by[row], that are in front of `length`, to memory. `at`: index of the row's first
 /// value; `row`: this lane's first.
@@ -186,13 +270,14 @@ __device__ void store_rows(void* to, bool is_half, const Scores (&sums)[kRows][W
     }
 }
 
-template <class S, class Kernel>
-void launch_tiles(Kernel kernel, const AttentionArgs& args, std::int64_t plan_tiles, StreamRef stream) {
-  if (plan_tiles == 0) return;
+template <class S, class Args, class Kernel>
+void launch_tiles(Kernel kernel, const Args& args, bool of_keys, StreamRef stream) {
+  const unsigned blocks = args.blocks(S::kOwn, of_keys);
+  if (blocks == 0) return;
   // Every thread that gets here sets the same limit, so none disturbs another.
   BRAID_CUDA_CHECK(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(S::kBytes)));
-  launch(kernel, blocks_of_pieces(plan_tiles, S::kOwn, args.heads), S::kThreads, S::kBytes, stream, args);
+  launch(kernel, blocks, S::kThreads, S::kBytes, stream, args);
 }
 
 }  // namespace braid::cuda::attention

@@ -1,9 +1,14 @@
 #include "engine/ops/ragged/attention_kernels.cuh"
+#include "engine/ops/ragged/dense_args.cuh"
 
 namespace braid::cuda::attention {
 
-Kernels float32_kernels(std::int64_t width, bool softmax) {
-  return tile_kernels<FloatTiles<true>>(width, softmax);
+template <class Args>
+KernelsOf<Args> float32_kernels(std::int64_t width, bool softmax) {
+  return tile_kernels<Args, FloatTiles<true>>(width, softmax);
 }
+
+template KernelsOf<RaggedArgs> float32_kernels<RaggedArgs>(std::int64_t, bool);
+template KernelsOf<DenseArgs> float32_kernels<DenseArgs>(std::int64_t, bool);
 
 }  // namespace braid::cuda::attention

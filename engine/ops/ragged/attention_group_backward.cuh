@@ -8,11 +8,12 @@ namespace braid::cuda::attention {
 
 /// dq of a group's queries. The products by the keys of one tile run while the scores of the next become
 /// slopes.
-template <class E, int W, bool kSoftmax, class Ring, class GroupTiles>
-__device__ void compute_query_gradient(const AttentionArgs& args, const Ring& ring, const GroupShare& share,
+template <class E, int W, bool kSoftmax, class Args, class Ring, class GroupTiles>
+__device__ void compute_query_gradient(const Args& args, const Ring& ring, const GroupShare<Args>& share,
                                        const GroupTiles& tiles) {
   using M = HalfTiles<E>;
-  const PlannedRow& row = share.piece.row;
+  const auto& piece = share.piece;
+  const Exponent exponent(args);
   const int query = share.lane_row();
   const float scale = static_cast<float>(args.scale);
   OwnRows<E, W> queries;
@@ -20,7 +21,7 @@ __device__ void compute_query_gradient(const AttentionArgs& args, const Ring& ri
   QuerySums of_rows[1][2];
   if constexpr (kSoftmax)
     for (int half = 0; half < 2; ++half)
-      of_rows[0][half] = query_sums(args, row, share.head, query + 8 * half);
+      of_rows[0][half] = query_sums(args, piece, share.mask.queries(), query + 8 * half);
   Scores scores[1][8], slopes[1][8], sums[1][W / 8] = {};
   Weights<E> weights;
   const auto begin_tile = [&](int index) {
@@ -29,8 +30,11 @@ __device__ void compute_query_gradient(const AttentionArgs& args, const Ring& ri
     end_group_of_products();
   };
   const auto turn_back = [&](const Turn& turn) {
-    turn_to_slopes<M, kSoftmax>(scores, slopes, of_rows, scale);
-    if (!turn.is_whole) hide(slopes, share.mask, query, turn.tile * 64 + lane_id() % 4 * 2, 0.0F);
+    const int key = turn.tile * 64 + lane_id() % 4 * 2;
+    put_mask(args, piece, scores, query, key);
+    turn_to_slopes<M, kSoftmax>(scores, slopes, of_rows, exponent, scale);
+    HiddenScores(args, scores).drop(slopes);
+    if (!turn.is_whole) hide(slopes, share.mask, query, key, 0.0F);
   };
   const auto begin = [&](const Turn& turn) {
     begin_products();
@@ -59,26 +63,30 @@ __device__ void compute_query_gradient(const AttentionArgs& args, const Ring& ri
   for_turns(ring, tiles, begin, turn_over, finish);
   const float last = static_cast<float>(kSoftmax ? args.scale : args.scale * args.share());
   const float by[1][2] = {{last, last}};
-  store_rows<M, W, 1>(args.results[0], args.are_halves[0], sums, by, args.qk_at(row.begin, share.head),
-                      static_cast<std::int64_t>(args.heads) * args.qk_width, args.qk_width, query,
-                      row.length);
+  store_rows<M, W, 1>(args.results[0], args.are_halves[0], sums, by, args.q_at(piece.row, piece.head),
+                      args.q_step(), args.qk_width, query, share.mask.queries());
 }
 
 /// dk and dv of a group's keys.
-template <class E, int W, bool kSoftmax, class Ring, class GroupTiles>
-__device__ void compute_key_gradients(const AttentionArgs& args, const Ring& ring, const GroupShare& share,
+template <class E, int W, bool kSoftmax, class Args, class Ring, class GroupTiles>
+__device__ void compute_key_gradients(const Args& args, const Ring& ring, const GroupShare<Args>& share,
                                       const GroupTiles& tiles) {
   using M = HalfTiles<E>;
   constexpr int kOwn = Ring::S::kOwn;
-  const PlannedRow& row = share.piece.row;
+  const auto& piece = share.piece;
+  const Exponent exponent(args);
   const int key = share.lane_row();
   const float scale = static_cast<float>(args.scale);
   Scores scores[1][8], slopes[1][8], dk[1][W / 8] = {}, dv[1][W / 8] = {};
   Weights<E> weights, turned;
   const auto turn_tile_back = [&](const Turn& turn) {
     const int query = turn.tile * 64 + lane_id() % 4 * 2;
-    turn_back<M, kSoftmax>(scores, slopes, scale,
-                           [&](int column) { return query_sums(args, row, share.head, query + column); });
+    put_mask_across(args, piece, scores, key, query);
+    const HiddenScores hidden(args, scores);
+    turn_back<M, kSoftmax>(scores, slopes, exponent, scale, [&](int column) {
+      return query_sums(args, piece, share.mask.queries(), query + column);
+    });
+    hidden.drop(slopes);
     if (!turn.is_whole) {
       hide_across(scores, share.mask, key, query, 0.0F);
       hide_across(slopes, share.mask, key, query, 0.0F);
@@ -124,35 +132,35 @@ __device__ void compute_key_gradients(const AttentionArgs& args, const Ring& rin
   for_turns(ring, tiles, begin, turn_over, finish);
   const float by = kSoftmax ? 1.0F : static_cast<float>(args.share());
   const float of_k[1][2] = {{by * scale, by * scale}}, of_v[1][2] = {{by, by}};
-  const std::int64_t heads = args.heads;
-  store_rows<M, W, 1>(args.results[1], args.are_halves[1], dk, of_k, args.qk_at(row.begin, share.head),
-                      heads * args.qk_width, args.qk_width, key, row.length);
-  store_rows<M, W, 1>(args.results[2], args.are_halves[2], dv, of_v, args.v_at(row.begin, share.head),
-                      heads * args.v_width, args.v_width, key, row.length);
+  const int keys = share.mask.all_keys();
+  store_rows<M, W, 1>(args.results[1], args.are_halves[1], dk, of_k, args.k_at(piece.row, piece.head),
+                      args.k_step(), args.qk_width, key, keys);
+  store_rows<M, W, 1>(args.results[2], args.are_halves[2], dv, of_v, args.v_at(piece.row, piece.head),
+                      args.v_step(), args.v_width, key, keys);
 }
 
-template <class E, int W, bool kSoftmax>
+template <class Args, class E, int W, bool kSoftmax>
 __global__ void __launch_bounds__(RingSizes<E, W, 2>::kThreads, 1)
-    group_query_gradient_kernel(const __grid_constant__ AttentionArgs args) {
+    group_query_gradient_kernel(const __grid_constant__ Args args) {
   extern __shared__ uint4 memory[];
-  run_groups<E, W, 2, true>(args, memory, [&](const auto& ring, const GroupShare& share, const auto& tiles) {
+  run_groups<E, W, 2, true>(args, memory, [&](const auto& ring, const auto& share, const auto& tiles) {
     compute_query_gradient<E, W, kSoftmax>(args, ring, share, tiles);
   });
 }
-template <class E, int W, bool kSoftmax>
+template <class Args, class E, int W, bool kSoftmax>
 __global__ void __launch_bounds__(RingSizes<E, W, 2>::kThreads, 1)
-    group_key_gradient_kernel(const __grid_constant__ AttentionArgs args) {
+    group_key_gradient_kernel(const __grid_constant__ Args args) {
   extern __shared__ uint4 memory[];
-  run_groups<E, W, 2, false>(args, memory, [&](const auto& ring, const GroupShare& share, const auto& tiles) {
+  run_groups<E, W, 2, false>(args, memory, [&](const auto& ring, const auto& share, const auto& tiles) {
     compute_key_gradients<E, W, kSoftmax>(args, ring, share, tiles);
   });
 }
 
-template <class E, int W, bool kSoftmax>
-void launch_group_backward(const AttentionArgs& args, std::int64_t plan_tiles, StreamRef stream) {
+template <class Args, class E, int W, bool kSoftmax>
+void launch_group_backward(const Args& args, StreamRef stream) {
   using S = RingSizes<E, W, 2>;
-  launch_tiles<S>(group_query_gradient_kernel<E, W, kSoftmax>, args, plan_tiles, stream);
-  launch_tiles<S>(group_key_gradient_kernel<E, W, kSoftmax>, args, plan_tiles, stream);
+  launch_tiles<S>(group_query_gradient_kernel<Args, E, W, kSoftmax>, args, false, stream);
+  launch_tiles<S>(group_key_gradient_kernel<Args, E, W, kSoftmax>, args, true, stream);
 }
 
 }  // namespace braid::cuda::attention

@@ -8,8 +8,8 @@
 namespace braid::cuda::attention {
 
 /// Of a group's queries.
-template <class E, int W, bool kSoftmax, class Ring, class GroupTiles>
-__device__ void compute_output(const AttentionArgs& args, const Ring& ring, const GroupShare& share,
+template <class E, int W, bool kSoftmax, class Args, class Ring, class GroupTiles>
+__device__ void compute_output(const Args& args, const Ring& ring, const GroupShare<Args>& share,
                                const GroupTiles& tiles) {
   using M = HalfTiles<E>;
   const int query = share.lane_row();
@@ -19,12 +19,14 @@ __device__ void compute_output(const AttentionArgs& args, const Ring& ring, cons
   Scores scores[1][8], sums[1][W / 8] = {};
   Weights<E> weights;
   RunningSoftmax<1> softmax;
+  const Exponent exponent(args);
   float factors[1][2];
   const auto weigh = [&](const Turn& turn) {
     const int key = turn.tile * 64 + lane_id() % 4 * 2;
     if constexpr (kSoftmax) {
+      put_mask(args, share.piece, scores, query, key);
       if (!turn.is_whole) hide(scores, share.mask, query, key, -INFINITY);
-      softmax.weigh(scores, scale * kLog2E, factors);
+      softmax.weigh(scores, exponent, factors);
     } else {
       silu_all<M>(scores, scale);
       if (!turn.is_whole) hide(scores, share.mask, query, key, 0.0F);
@@ -60,24 +62,25 @@ __device__ void compute_output(const AttentionArgs& args, const Ring& ring, cons
   };
   for_turns(ring, tiles, begin, turn_over, finish);
   float by[1][2];
-  const PlannedRow& row = share.piece.row;
-  finish_rows(args, row, share.head, query, softmax, kSoftmax, by);
-  store_rows<M, W, 1>(args.results[0], args.are_halves[0], sums, by, args.v_at(row.begin, share.head),
-                      static_cast<std::int64_t>(args.heads) * args.v_width, args.v_width, query, row.length);
+  const int length = share.mask.queries();
+  finish_rows<kSoftmax>(args, share.piece, length, query, softmax, exponent, by);
+  store_rows<M, W, 1>(args.results[0], args.are_halves[0], sums, by,
+                      args.out_at(share.piece.row, share.piece.head), args.out_step(), args.v_width, query,
+                      length);
 }
 
-template <class E, int W, bool kSoftmax>
+template <class Args, class E, int W, bool kSoftmax>
 __global__ void __launch_bounds__(RingSizes<E, W, 1>::kThreads, 1)
-    group_forward_kernel(const __grid_constant__ AttentionArgs args) {
+    group_forward_kernel(const __grid_constant__ Args args) {
   extern __shared__ uint4 memory[];
-  run_groups<E, W, 1, true>(args, memory, [&](const auto& ring, const GroupShare& share, const auto& tiles) {
+  run_groups<E, W, 1, true>(args, memory, [&](const auto& ring, const auto& share, const auto& tiles) {
     compute_output<E, W, kSoftmax>(args, ring, share, tiles);
   });
 }
 
-template <class E, int W, bool kSoftmax>
-void launch_group_forward(const AttentionArgs& args, std::int64_t plan_tiles, StreamRef stream) {
-  launch_tiles<RingSizes<E, W, 1>>(group_forward_kernel<E, W, kSoftmax>, args, plan_tiles, stream);
+template <class Args, class E, int W, bool kSoftmax>
+void launch_group_forward(const Args& args, StreamRef stream) {
+  launch_tiles<RingSizes<E, W, 1>>(group_forward_kernel<Args, E, W, kSoftmax>, args, false, stream);
 }
 
 }  // namespace braid::cuda::attention

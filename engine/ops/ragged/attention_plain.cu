@@ -6,7 +6,7 @@
 
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/half.h"
-#include "engine/ops/ragged/attention_args.cuh"
+#include "engine/ops/ragged/dense_args.cuh"
 
 namespace braid::cuda::attention {
 namespace {
@@ -61,26 +61,37 @@ __device__ void put(void* to, bool is_half, std::int64_t at, C value) {
 }
 
 /// What a head of a row is to the lanes of a warp.
-template <class T>
+template <class T, class Args>
 struct PlainHead {
   using C = Computed<T>;
-  const AttentionArgs& args;
-  Plan::Piece piece;
+  const Args& args;
+  BlockPiece<typename Args::Row> piece;
   int head;
   Places<T> at;
   C scale, share;
   bool softmax;
 
-  __device__ PlainHead(const AttentionArgs& a, const Plan::Piece& p, int h, bool is_softmax)
+  __device__ PlainHead(const Args& a, const BlockPiece<typename Args::Row>& p, bool is_softmax)
       : args(a),
         piece(p),
-        head(h),
-        at(a, p.row, h),
+        head(p.head),
+        at(a, p.row, p.head),
         scale(static_cast<C>(a.scale)),
         share(static_cast<C>(a.share())),
         softmax(is_softmax) {}
   __device__ C score(int i, int j) const {
-    return scale * dot<C>(at.q + i * at.qk_step, at.k + j * at.qk_step, args.qk_width);
+    const C s = scale * dot<C>(at.q + i * at.q_step, at.k + j * at.k_step, args.qk_width);
+    if constexpr (Args::kHasMask) {
+      if (!args.has_mask()) return s;
+      const std::int64_t of_pair = args.mask_at(piece.row, head, i, j);
+      if (args.seen) return args.seen[of_pair] ? s : static_cast<C>(args.hidden);
+      return s + static_cast<const C*>(args.added)[of_pair];
+    }
+    return s;
+  }
+  __device__ bool is_hidden(int i, int j) const {
+    if constexpr (Args::kHasMask) return args.seen && !args.seen[args.mask_at(piece.row, head, i, j)];
+    return false;
   }
   struct Pair {
     C weight, slope;  // of dv; of dq and dk
@@ -88,11 +99,12 @@ struct PlainHead {
   /// Of a query and a key that it sees.
   __device__ Pair pair(int i, int j) const {
     const C s = score(i, j);
-    const C d = dot<C>(at.d_out + i * at.v_step, at.v + j * at.v_step, args.v_width);
+    const C d = dot<C>(at.d_out + i * at.out_step, at.v + j * at.v_step, args.v_width);
     if (softmax) {
-      const std::int64_t kept = (piece.row.begin + i) * args.heads + head;
-      const C weight = exp(s - static_cast<const C*>(args.log_sum)[kept]);
-      return {weight, weight * (d - static_cast<const C*>(args.dots)[kept])};
+      const KeptSums<C> kept = args.template kept_sums<C>(piece.row, head, i);
+      const C weight = exp((s - kept.max) - kept.log_sum);
+      const C slope = weight * (d - static_cast<const C*>(args.dots)[args.dot_at(piece.row, head, i)]);
+      return {weight, is_hidden(i, j) ? C(0) : slope};
     }
     const C of_s = sigmoid(s);
     return {s * of_s * share, d * share * of_s * (C(1) + s * (C(1) - of_s))};
@@ -100,21 +112,21 @@ struct PlainHead {
   /// f(first, end) for the keys that query i sees, in ranges.
   template <class F>
   __device__ void for_keys(int i, const F& f) const {
-    const Mask::Range range = args.mask(piece.row).keys(i);
+    const auto range = args.mask(piece.row).keys(i);
     f(range.from, range.to);
     if (range.self) f(i, i + 1);
   }
 };
 
-template <class T>
+template <class T, class Args>
 __global__ void __launch_bounds__(kPlainThreads)
-    plain_forward(const __grid_constant__ AttentionArgs args, bool softmax) {
+    plain_forward(const __grid_constant__ Args args, bool softmax) {
   using C = Computed<T>;
-  Plan::Piece piece;
-  int head;
-  if (!piece_of_block<kPiece>(args, false, piece, head)) return;
-  const PlainHead<T> h(args, piece, head, softmax);
-  const int lane = lane_of_thread(), end = min(piece.first + kPiece, piece.row.length);
+  BlockPiece<typename Args::Row> piece;
+  if (!args.template begin_piece<kPiece>(false, piece)) return;
+  const PlainHead<T, Args> h(args, piece, softmax);
+  const int lane = lane_of_thread();
+  const int end = min(piece.first + kPiece, static_cast<int>(args.mask(piece.row).queries()));
   for (int i = piece.first + static_cast<int>(threadIdx.x) / 32; i < end; i += kPlainWarps)
     for (int column = 0; column == 0 || column < args.v_width; column += kColumns) {
       C sums[kOfLane] = {}, sum = 0, most = -std::numeric_limits<C>::infinity();
@@ -123,11 +135,12 @@ __global__ void __launch_bounds__(kPlainThreads)
           const bool is_there = first + lane < to;
           C weight = is_there ? h.score(i, first + lane) : C(0);
           if (softmax) {
-            const C base = max_of_warp(is_there && weight > most ? weight : most);
+            const C now = max_of_warp(is_there && weight > most ? weight : most);
+            const C base = now > -std::numeric_limits<C>::infinity() ? now : C(0);
             const C factor = exp(most - base);
             weight = is_there ? exp(weight - base) : C(0);
             sum = sum * factor + sum_of_warp(weight);
-            most = base;
+            most = now;
             for (C& each : sums) each *= factor;
           } else {
             weight *= sigmoid(weight) * h.share;
@@ -142,25 +155,27 @@ __global__ void __launch_bounds__(kPlainThreads)
           }
         }
       });
-      const C by = softmax ? C(1) / sum : C(1);
-      const std::int64_t to = args.v_at(piece.row.begin + i, head);
+      const C by = !softmax ? C(1) : sum > C(0) ? C(1) / sum : C(0);
+      const std::int64_t to = args.out_at(piece.row, h.head) + i * h.at.out_step;
       for (int c = 0; c < kOfLane; ++c)
         if (column + lane + 32 * c < args.v_width)
           put<C, T>(args.results[0], args.are_halves[0], to + column + lane + 32 * c, by * sums[c]);
       if (softmax && column == 0 && lane == 0)
-        static_cast<C*>(args.new_log_sum)[(piece.row.begin + i) * args.heads + head] = most + log(sum);
+        args.keep_sums(
+            piece.row, h.head, i,
+            sum > C(0) ? KeptSums<C>{most, log(sum)} : KeptSums<C>{0, std::numeric_limits<C>::infinity()});
     }
 }
 
-template <class T>
+template <class T, class Args>
 __global__ void __launch_bounds__(kPlainThreads)
-    plain_query_gradient(const __grid_constant__ AttentionArgs args, bool softmax) {
+    plain_query_gradient(const __grid_constant__ Args args, bool softmax) {
   using C = Computed<T>;
-  Plan::Piece piece;
-  int head;
-  if (!piece_of_block<kPiece>(args, false, piece, head)) return;
-  const PlainHead<T> h(args, piece, head, softmax);
-  const int lane = lane_of_thread(), end = min(piece.first + kPiece, piece.row.length);
+  BlockPiece<typename Args::Row> piece;
+  if (!args.template begin_piece<kPiece>(false, piece)) return;
+  const PlainHead<T, Args> h(args, piece, softmax);
+  const int lane = lane_of_thread();
+  const int end = min(piece.first + kPiece, static_cast<int>(args.mask(piece.row).queries()));
   for (int i = piece.first + static_cast<int>(threadIdx.x) / 32; i < end; i += kPlainWarps)
     for (int column = 0; column < args.qk_width; column += kColumns) {
       C sums[kOfLane] = {};
@@ -173,33 +188,33 @@ __global__ void __launch_bounds__(kPlainThreads)
             for (int c = 0; c < kOfLane; ++c)
               if (column + lane + 32 * c < args.qk_width)
                 sums[c] +=
-                    by * static_cast<C>(h.at.k[(first + other) * h.at.qk_step + column + lane + 32 * c]);
+                    by * static_cast<C>(h.at.k[(first + other) * h.at.k_step + column + lane + 32 * c]);
           }
         }
       });
-      const std::int64_t to = args.qk_at(piece.row.begin + i, head);
+      const std::int64_t to = args.q_at(piece.row, h.head) + i * h.at.q_step;
       for (int c = 0; c < kOfLane; ++c)
         if (column + lane + 32 * c < args.qk_width)
           put<C, T>(args.results[0], args.are_halves[0], to + column + lane + 32 * c, h.scale * sums[c]);
     }
 }
 
-template <class T>
+template <class T, class Args>
 __global__ void __launch_bounds__(kPlainThreads)
-    plain_key_gradient(const __grid_constant__ AttentionArgs args, bool softmax) {
+    plain_key_gradient(const __grid_constant__ Args args, bool softmax) {
   using C = Computed<T>;
-  Plan::Piece piece;
-  int head;
-  if (!piece_of_block<kPiece>(args, true, piece, head)) return;
-  const PlainHead<T> h(args, piece, head, softmax);
-  const Mask mask = args.mask(piece.row);
-  const int lane = lane_of_thread(), length = piece.row.length, end = min(piece.first + kPiece, length);
+  BlockPiece<typename Args::Row> piece;
+  if (!args.template begin_piece<kPiece>(true, piece)) return;
+  const PlainHead<T, Args> h(args, piece, softmax);
+  const auto mask = args.mask(piece.row);
+  const int lane = lane_of_thread(), length = mask.queries();
+  const int end = min(piece.first + kPiece, static_cast<int>(mask.all_keys()));
   for (int j = piece.first + static_cast<int>(threadIdx.x) / 32; j < end; j += kPlainWarps)
     for (int column = 0; column < max(args.qk_width, args.v_width); column += kColumns) {
       C of_k[kOfLane] = {}, of_v[kOfLane] = {};
       for (int first = 0; first < length; first += 32) {
         if (!mask.any(first, min(first + 32, length), j, j + 1)) continue;
-        typename PlainHead<T>::Pair pair{};
+        typename PlainHead<T, Args>::Pair pair{};
         if (first + lane < length && mask.sees(first + lane, j)) pair = h.pair(first + lane, j);
         for (int other = 0; other < min(32, length - first); ++other) {
           const C weight = __shfl_sync(~0U, pair.weight, other), slope = __shfl_sync(~0U, pair.slope, other);
@@ -207,24 +222,25 @@ __global__ void __launch_bounds__(kPlainThreads)
           for (int c = 0; c < kOfLane; ++c) {
             const int at = column + lane + 32 * c;
             if (at < args.qk_width)
-              of_k[c] += slope * static_cast<C>(h.at.q[(first + other) * h.at.qk_step + at]);
+              of_k[c] += slope * static_cast<C>(h.at.q[(first + other) * h.at.q_step + at]);
             if (at < args.v_width)
-              of_v[c] += weight * static_cast<C>(h.at.d_out[(first + other) * h.at.v_step + at]);
+              of_v[c] += weight * static_cast<C>(h.at.d_out[(first + other) * h.at.out_step + at]);
           }
         }
       }
       for (int c = 0; c < kOfLane; ++c) {
         const int at = column + lane + 32 * c;
         if (at < args.qk_width)
-          put<C, T>(args.results[1], args.are_halves[1], args.qk_at(piece.row.begin + j, head) + at,
+          put<C, T>(args.results[1], args.are_halves[1], args.k_at(piece.row, h.head) + j * h.at.k_step + at,
                     h.scale * of_k[c]);
         if (at < args.v_width)
-          put<C, T>(args.results[2], args.are_halves[2], args.v_at(piece.row.begin + j, head) + at, of_v[c]);
+          put<C, T>(args.results[2], args.are_halves[2], args.v_at(piece.row, h.head) + j * h.at.v_step + at,
+                    of_v[c]);
       }
     }
 }
 
-/// A warp for each value and head.
+/// A warp for each row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) row_dots_kernel(const Computed<T>* output, const T* d_output,
                                                             Computed<T>* dots, std::int64_t rows, int width) {
@@ -246,32 +262,37 @@ decltype(auto) with_values(DType dtype, const F& f) {
   return with_float("braid.RaggedAttention", dtype, f);
 }
 
-template <class T, bool kSoftmax>
-void forward(const AttentionArgs& args, std::int64_t plan_tiles, StreamRef stream) {
-  if (plan_tiles == 0) return;
-  launch(plain_forward<T>, blocks_of_pieces(plan_tiles, kPiece, args.heads), kPlainThreads, 0, stream, args,
-         kSoftmax);
+template <class T, class Args>
+void forward(const Args& args, bool softmax, StreamRef stream) {
+  const unsigned blocks = args.blocks(kPiece, false);
+  if (blocks > 0) launch(plain_forward<T, Args>, blocks, kPlainThreads, 0, stream, args, softmax);
 }
-template <class T, bool kSoftmax>
-void backward(const AttentionArgs& args, std::int64_t plan_tiles, StreamRef stream) {
-  if (plan_tiles == 0) return;
-  const unsigned blocks = blocks_of_pieces(plan_tiles, kPiece, args.heads);
-  launch(plain_query_gradient<T>, blocks, kPlainThreads, 0, stream, args, kSoftmax);
-  launch(plain_key_gradient<T>, blocks, kPlainThreads, 0, stream, args, kSoftmax);
+template <class T, class Args>
+void backward(const Args& args, bool softmax, StreamRef stream) {
+  const unsigned of_queries = args.blocks(kPiece, false), of_keys = args.blocks(kPiece, true);
+  if (of_queries > 0)
+    launch(plain_query_gradient<T, Args>, of_queries, kPlainThreads, 0, stream, args, softmax);
+  if (of_keys > 0) launch(plain_key_gradient<T, Args>, of_keys, kPlainThreads, 0, stream, args, softmax);
 }
 
 }  // namespace
 
-Kernels plain_kernels(DType dtype, bool softmax) {
-  return with_values(dtype, [&]<class T>() -> Kernels {
-    if (softmax) return {forward<T, true>, backward<T, true>, 0};
-    return {forward<T, false>, backward<T, false>, 0};
+template <class Args>
+KernelsOf<Args> plain_kernels(DType dtype, bool softmax) {
+  return with_values(dtype, [&]<class T>() -> KernelsOf<Args> {
+    if (softmax)
+      return {[](const Args& args, StreamRef stream) { forward<T>(args, true, stream); },
+              [](const Args& args, StreamRef stream) { backward<T>(args, true, stream); }, 0};
+    return {[](const Args& args, StreamRef stream) { forward<T>(args, false, stream); },
+            [](const Args& args, StreamRef stream) { backward<T>(args, false, stream); }, 0};
   });
 }
 
-void row_dots(DType dtype, const AttentionArgs& args, const void* output, void* dots, std::int64_t values,
+template KernelsOf<RaggedArgs> plain_kernels<RaggedArgs>(DType, bool);
+template KernelsOf<DenseArgs> plain_kernels<DenseArgs>(DType, bool);
+
+void row_dots(DType dtype, const AttentionArgs& args, const void* output, void* dots, std::int64_t rows,
               StreamRef stream) {
-  const std::int64_t rows = values * args.heads;
   if (rows == 0) return;
   with_values(dtype, [&]<class T>() {
     launch(row_dots_kernel<T>, blocks_for(rows * 32), kThreads, 0, stream,

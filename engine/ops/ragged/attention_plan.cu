@@ -156,11 +156,10 @@ Plan Planner::make(const KernelArgs& a, void* memory) const {
   return plan;
 }
 
-unsigned blocks_of_pieces(std::int64_t plan_tiles, int own, int heads) {
-  const std::int64_t blocks = plan_tiles * (kPlanTile / own) * heads;
+unsigned checked_blocks(std::int64_t blocks) {
   if (blocks > std::numeric_limits<std::int32_t>::max())
-    throw InvalidArgument("attention over " + std::to_string(plan_tiles * kPlanTile) + " values of " +
-                          std::to_string(heads) + " heads is more than a launch has blocks for");
+    throw InvalidArgument("attention over so many values and heads takes " + std::to_string(blocks) +
+                          " blocks, more than a launch has");
   return static_cast<unsigned>(blocks);
 }
 

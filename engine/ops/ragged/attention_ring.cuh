@@ -21,7 +21,6 @@ struct RingSizes {
   static constexpr std::size_t kBytes =
       (kOwnTiles * kOwnElements + 2 * kStages * kOtherElements) * sizeof(E) +
       2 * kStages * sizeof(std::uint64_t) + kGroupAlignment;
-  static_assert(kOwn == kPlanTile);
 };
 /// Registers of a thread that computes, and of one that copies: 3 x 168 in all.
 inline constexpr int kComputingRegisters = 232, kCopyingRegisters = 40;
@@ -139,23 +138,24 @@ class Tiles {
 };
 
 /// Of keys that pass by queries: those of the piece from `first` on, and of the group's [begin, end).
-__device__ inline auto key_tiles(const Mask& mask, int first, int begin, int end) {
-  return Tiles(mask.length, [=](int tile) -> TileRelation {
+template <class Mask>
+__device__ auto key_tiles(const Mask& mask, int first, int begin, int end) {
+  return Tiles(mask.all_keys(), [=](int tile) -> TileRelation {
     const int key = tile * 64;
-    return {mask.any(first, min(first + 128, mask.length), key, key + 64),
+    return {mask.any(first, min(first + 128, mask.queries()), key, key + 64),
             begin < end && mask.any(begin, end, key, key + 64), mask.all(begin, end, key, key + 64)};
   });
 }
 /// Of queries that pass by keys.
-__device__ inline auto query_tiles(const Mask& mask, int first, int begin, int end) {
-  return Tiles(mask.length, [=](int tile) -> TileRelation {
-    const int query = tile * 64, last = min(query + 64, mask.length);
-    return {mask.any(query, last, first, min(first + 128, mask.length)),
+template <class Mask>
+__device__ auto query_tiles(const Mask& mask, int first, int begin, int end) {
+  return Tiles(mask.queries(), [=](int tile) -> TileRelation {
+    const int query = tile * 64, last = min(query + 64, mask.queries());
+    return {mask.any(query, last, first, min(first + 128, mask.all_keys())),
             begin < end && mask.any(query, last, begin, end), mask.all(query, last, begin, end)};
   });
 }
-
-template <bool kOwnsQueries>
+template <bool kOwnsQueries, class Mask>
 __device__ auto tiles_of(const Mask& mask, int first, int begin, int end) {
   if constexpr (kOwnsQueries)
     return key_tiles(mask, first, begin, end);
@@ -251,43 +251,45 @@ __device__ void begin_sums(Scores (&sums)[1][W / 8], const Weights<E>& weights, 
 }
 
 /// A group's share of a piece: rows [begin, end), of which this warp has those from `row` of the piece on.
+template <class Args>
 struct GroupShare {
-  Plan::Piece piece;
-  Mask mask;
-  int head, row, begin, end;
+  BlockPiece<typename Args::Row> piece;
+  typename Args::Mask mask;
+  int row, begin, end;
 
-  __device__ int length() const { return piece.row.length; }
   __device__ int group_row() const { return row / 64 * 64; }
   /// The row that this lane has, and 8 behind it.
   __device__ int lane_row() const { return piece.first + row + lane_id() / 4; }
 };
 
 /// The whole of a block. compute(ring, share, tiles) is called by the groups that compute.
-template <class E, int W, int kOwnTiles, bool kOwnsQueries, class Compute>
-__device__ void run_groups(const AttentionArgs& args, void* memory, const Compute& compute) {
+template <class E, int W, int kOwnTiles, bool kOwnsQueries, class Args, class Compute>
+__device__ void run_groups(const Args& args, void* memory, const Compute& compute) {
   using S = RingSizes<E, W, kOwnTiles>;
-  GroupShare share;
-  if (!piece_of_block<S::kOwn>(args, !kOwnsQueries, share.piece, share.head)) return;
+  GroupShare<Args> share;
+  if (!args.template begin_piece<S::kOwn>(!kOwnsQueries, share.piece)) return;
   const RingMemory<E, W, kOwnTiles> ring(memory);
   if (threadIdx.x == 0) ring.begin();
   __syncthreads();
   const int thread = static_cast<int>(threadIdx.x), warp = __shfl_sync(~0U, thread / 32, 0);
-  const int first = share.piece.first, length = share.length();
-  const Places<E> at(args, share.piece.row, share.head);
-  const HeadRows<E> queries[] = {{at.q, at.qk_step, args.qk_width}, {at.d_out, at.v_step, args.v_width}};
-  const HeadRows<E> keys[] = {{at.k, at.qk_step, args.qk_width}, {at.v, at.v_step, args.v_width}};
+  const int first = share.piece.first;
+  const Places<E> at(args, share.piece.row, share.piece.head);
+  const HeadRows<E> queries[] = {{at.q, at.q_step, args.qk_width}, {at.d_out, at.out_step, args.v_width}};
+  const HeadRows<E> keys[] = {{at.k, at.k_step, args.qk_width}, {at.v, at.v_step, args.v_width}};
   const auto& own = kOwnsQueries ? queries : keys;
   const auto& others = kOwnsQueries ? keys : queries;
   share.mask = args.mask(share.piece.row);
+  const int own_length = kOwnsQueries ? share.mask.queries() : share.mask.all_keys();
+  const int other_length = kOwnsQueries ? share.mask.all_keys() : share.mask.queries();
   if (thread >= S::kComputing) {
     keep_registers<kCopyingRegisters>();
-    auto tiles = tiles_of<kOwnsQueries>(share.mask, first, first, min(first + S::kOwn, length));
+    auto tiles = tiles_of<kOwnsQueries>(share.mask, first, first, min(first + S::kOwn, own_length));
     for (Turn turn = tiles.next(); turn.is_there(); turn = tiles.next()) {
       ring.wait_until_empty(turn.index);
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        copy_rows_ahead<E, W, S::kOther, S::kCopying>(ring.tile(turn.index, i), others[i],
-                                                      turn.tile * S::kOther, length, thread - S::kComputing);
+        copy_rows_ahead<E, W, S::kOther, S::kCopying>(
+            ring.tile(turn.index, i), others[i], turn.tile * S::kOther, other_length, thread - S::kComputing);
       ring.show_when_copied(turn.index);
     }
     wait_for_copies<0>();
@@ -295,10 +297,10 @@ __device__ void run_groups(const AttentionArgs& args, void* memory, const Comput
     take_registers<kComputingRegisters>();
     share.row = warp * 16;
     share.begin = first + share.group_row();
-    share.end = min(share.begin + 64, length);
+    share.end = min(share.begin + 64, own_length);
 #pragma unroll
     for (int i = 0; i < kOwnTiles; ++i)
-      copy_rows_ahead<E, W, S::kOwn, S::kComputing>(ring.own_tile(i), own[i], first, length, thread);
+      copy_rows_ahead<E, W, S::kOwn, S::kComputing>(ring.own_tile(i), own[i], first, own_length, thread);
     end_group_of_copies();
     wait_for_copies<0>();
     show_to_groups();

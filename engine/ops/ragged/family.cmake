@@ -7,6 +7,7 @@ braid_op_family(ragged
     ragged_rows
   CUDA_SOURCES
     attention_bfloat16.cu
+    attention_choice.cu
     attention_float16.cu
     attention_float32.cu
     attention_plain.cu

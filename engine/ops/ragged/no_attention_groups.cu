@@ -1,8 +1,14 @@
 // In place of attention_groups.cu in a build for other devices.
-#include "engine/ops/ragged/attention_args.cuh"
+#include "engine/ops/ragged/dense_args.cuh"
 
 namespace braid::cuda::attention {
 
-Kernels group_kernels(DType, std::int64_t, bool) { return {}; }
+template <class Args>
+KernelsOf<Args> group_kernels(DType, std::int64_t, bool) {
+  return {};
+}
+
+template KernelsOf<RaggedArgs> group_kernels<RaggedArgs>(DType, std::int64_t, bool);
+template KernelsOf<DenseArgs> group_kernels<DenseArgs>(DType, std::int64_t, bool);
 
 }  // namespace braid::cuda::attention

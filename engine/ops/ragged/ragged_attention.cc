@@ -95,13 +95,21 @@ template <class T>
 struct Work {
   Work(const PrepareContext& c, bool backward)
       : in(inputs_of(c.node, backward)), offsets(c, in.offsets()), values(c.inputs[0].shape[0]) {
-    sizes = {in.softmax ? Activation::Softmax : Activation::Silu, c.inputs[0].shape[1], c.inputs[0].shape[2],
-             c.inputs[2].shape[2]};
+    heads = c.inputs[0].shape[1];
+    const std::int64_t qk = c.inputs[0].shape[2], v = c.inputs[2].shape[2];
+    sizes = {in.softmax ? Activation::Softmax : Activation::Silu,
+             qk,
+             v,
+             heads * qk,
+             heads * qk,
+             heads * v,
+             heads * v,
+             heads};
     scale = static_cast<T>(attention::scale_of(c.node.attrs, sizes.qk));
     rules = attention::rules_of(c.node.attrs);
     max_length = c.attr("max_length", std::int64_t{0});
     if (in.targets) target_type = c.inputs[static_cast<std::size_t>(in.of_targets())].dtype;
-    pieces = offsets.rows() * sizes.heads;
+    pieces = offsets.rows() * heads;
     at_once = std::min(pieces, kMostAtOnce);
   }
 
@@ -129,12 +137,12 @@ struct Work {
   T share(const RaggedOffsets& rows) const {
     return T(1) / static_cast<T>(std::max<std::int64_t>(max_length > 0 ? max_length : rows.longest(), 1));
   }
-  attention::Head<T> head(const KernelArgs& args, const RaggedOffsets& rows, T share, std::int64_t row,
-                          std::int64_t h) const {
+  attention::Head<T, RowMask> head(const KernelArgs& args, const RaggedOffsets& rows, T share,
+                                   std::int64_t row, std::int64_t h) const {
     const std::int64_t begin = rows.begin(row), length = rows.length(row);
-    return {args.in<T>(0) + begin * sizes.qk_step() + h * sizes.qk,
-            args.in<T>(1) + begin * sizes.qk_step() + h * sizes.qk,
-            args.in<T>(2) + begin * sizes.v_step() + h * sizes.v,
+    return {args.in<T>(0) + begin * sizes.q_step + h * sizes.qk,
+            args.in<T>(1) + begin * sizes.q_step + h * sizes.qk,
+            args.in<T>(2) + begin * sizes.v_step + h * sizes.v,
             {rules, length, length - targets(args, row)},
             scale,
             share};
@@ -145,7 +153,7 @@ struct Work {
     pool.parallel_range(at_once, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t lane = begin; lane < end; ++lane)
         for (std::int64_t p = lane; p < pieces; p += at_once)
-          piece(p / sizes.heads, p % sizes.heads, static_cast<T*>(args.scratch) + lane * each);
+          piece(p / heads, p % heads, static_cast<T*>(args.scratch) + lane * each);
     });
   }
 
@@ -154,7 +162,7 @@ struct Work {
   HeadSizes sizes;
   MaskRules rules;
   T scale{};
-  std::int64_t values = 0, max_length = 0, pieces = 0, at_once = 0;
+  std::int64_t heads = 0, values = 0, max_length = 0, pieces = 0, at_once = 0;
   DType target_type = DType::Int64;
 };
 
@@ -175,13 +183,14 @@ PreparedKernel prepare_forward(const PrepareContext& c) {
       const T share = work.share(rows);
       work.for_pieces(*pool, args, each, [&](std::int64_t row, std::int64_t h, T* scratch) {
         const std::int64_t begin = rows.begin(row);
-        const attention::HeadOutput<T> to{args.out<T>(0) + begin * s.v_step() + h * s.v,
-                                          work.in.softmax ? args.out<T>(1) + begin * s.heads + h : nullptr};
+        const attention::HeadOutput<T> to{args.out<T>(0) + begin * s.v_step + h * s.v,
+                                          work.in.softmax ? args.out<T>(1) + begin * work.heads + h : nullptr,
+                                          nullptr};
         attention::forward(s, work.head(args, rows, share, row, h), to,
-                           attention::ForwardScratch<T>(scratch, s));
+                           attention::ForwardScratch<T>(scratch, s), 0, rows.length(row));
       });
-      zero_rest(args.out<T>(0), rows.used(), work.values, s.v_step());
-      if (work.in.softmax) zero_rest(args.out<T>(1), rows.used(), work.values, s.heads);
+      zero_rest(args.out<T>(0), rows.used(), work.values, s.v_step);
+      if (work.in.softmax) zero_rest(args.out<T>(1), rows.used(), work.values, work.heads);
     };
     return kernel;
   });
@@ -197,15 +206,15 @@ PreparedKernel prepare_backward(const PrepareContext& c) {
       const RaggedOffsets rows = work.checked(args);
       const HeadSizes& s = work.sizes;
       const T share = work.share(rows);
-      for (const int i : {0, 1, 2})
-        zero_rest(args.out<T>(i), 0, work.values, i < 2 ? s.qk_step() : s.v_step());
+      for (const int i : {0, 1, 2}) zero_rest(args.out<T>(i), 0, work.values, i < 2 ? s.q_step : s.v_step);
       work.for_pieces(*pool, args, each, [&](std::int64_t row, std::int64_t h, T* scratch) {
         const std::int64_t begin = rows.begin(row);
-        const std::int64_t qk = begin * s.qk_step() + h * s.qk, v = begin * s.v_step() + h * s.v;
+        const std::int64_t qk = begin * s.q_step + h * s.qk, v = begin * s.v_step + h * s.v;
         const int output = work.in.output();
         const attention::HeadGradient<T> g{
             work.in.softmax ? args.in<T>(output) + v : nullptr,
-            work.in.softmax ? args.in<T>(output + 1) + begin * s.heads + h : nullptr,
+            work.in.softmax ? args.in<T>(output + 1) + begin * work.heads + h : nullptr,
+            nullptr,
             args.in<T>(3) + v,
             args.out<T>(0) + qk,
             args.out<T>(1) + qk,

@@ -9,20 +9,9 @@ namespace {
 
 namespace on_device = cuda::attention;
 using attention::Inputs;
-using on_device::AttentionArgs;
+using on_device::RaggedArgs;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-int of_device(cudaDeviceAttr attribute) {
-  int device = 0, value = 0;
-  BRAID_CUDA_CHECK(cudaGetDevice(&device));
-  BRAID_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
-  return value;
-}
-/// Bytes of shared memory that a block may have.
-std::size_t shared_limit() {
-  return static_cast<std::size_t>(of_device(cudaDevAttrMaxSharedMemoryPerBlockOptin));
-}
 
 /// What a node says, and which kernels it has.
 struct Work {
@@ -31,7 +20,7 @@ struct Work {
         type(c.inputs[0].dtype),
         planner(c, in),
         offsets(c, in.offsets(), c.inputs[0].shape[0]),
-        plain(on_device::plain_kernels(type, in.softmax)) {
+        plain(on_device::plain_kernels<RaggedArgs>(type, in.softmax)) {
     const Shape &q = c.inputs[0].shape, &v = c.inputs[2].shape;
     const auto narrow = [](std::int64_t x) {
       return static_cast<std::int32_t>(std::min<std::int64_t>(x, 1 << 30));  // as good as no limit
@@ -47,25 +36,13 @@ struct Work {
       args.are_halves[o] = is_half(c.outputs[o].dtype);
       rows[o] = row_bytes(c.outputs[o]);
     }
-    const std::int64_t pack = 16 / static_cast<std::int64_t>(dtype_size(type));
-    if (q[2] % pack == 0 && v[2] % pack == 0) tiles = tile_kernels(c, std::max(q[2], v[2]));
-    if (tiles.shared_bytes > shared_limit()) tiles = {};
+    tiles = on_device::kernels_with_tensor_cores<RaggedArgs>(c, q[2], v[2], in.softmax);
+    args.most_tiles = planner.most_tiles();
   }
 
-  on_device::Kernels tile_kernels(const PrepareContext& c, std::int64_t width) const {
-    if (is_half(type) && of_device(cudaDevAttrComputeCapabilityMajor) == 9) {
-      const on_device::Kernels groups = on_device::group_kernels(type, width, in.softmax);
-      if (groups.forward) return groups;
-    }
-    if (type == DType::BFloat16) return on_device::bfloat16_kernels(width, in.softmax);
-    if (type == DType::Float16) return on_device::float16_kernels(width, in.softmax);
-    if (type != DType::Float32) return {};
-    return c.accelerator->options().tf32 ? on_device::tf32_kernels(width, in.softmax)
-                                         : on_device::float32_kernels(width, in.softmax);
-  }
   /// What differs from run to run.
-  AttentionArgs args_of(const KernelArgs& a) const {
-    AttentionArgs now = args;
+  RaggedArgs args_of(const KernelArgs& a) const {
+    RaggedArgs now = args;
     now.q = a.inputs[0];
     now.k = a.inputs[1];
     now.v = a.inputs[2];
@@ -73,11 +50,8 @@ struct Work {
     now.plan = planner.make(a, a.scratch);
     return now;
   }
-  const on_device::Kernels& kernels_for(const AttentionArgs& a) const {
-    bool is_aligned = tiles.forward != nullptr;
-    for (const void* at : {a.q, a.k, a.v, a.d_out}) is_aligned = is_aligned && cuda::is_aligned16(at);
-    for (const void* at : a.results) is_aligned = is_aligned && cuda::is_aligned16(at);
-    return is_aligned ? tiles : plain;
+  const on_device::KernelsOf<RaggedArgs>& kernels_for(const RaggedArgs& a) const {
+    return on_device::kernels_for(a, tiles, plain);
   }
   bool is_nothing() const { return planner.values() == 0 || args.heads == 0; }
 
@@ -85,8 +59,8 @@ struct Work {
   DType type;
   on_device::Planner planner;
   cuda::DeviceOffsetsInput offsets;
-  on_device::Kernels plain, tiles;
-  AttentionArgs args{};
+  on_device::KernelsOf<RaggedArgs> plain, tiles;
+  RaggedArgs args{};
   std::size_t rows[3] = {};  // bytes of a value's outputs
 };
 
@@ -95,11 +69,11 @@ PreparedKernel prepare_forward(const PrepareContext& c) {
   PreparedKernel kernel;
   kernel.scratch_bytes = work.planner.bytes();
   kernel.run = [work](const KernelArgs& a) {
-    AttentionArgs args = work.args_of(a);
+    RaggedArgs args = work.args_of(a);
     if (work.is_nothing()) return;
     args.results[0] = a.outputs[0];
     if (work.in.softmax) args.new_log_sum = a.outputs[1];
-    work.kernels_for(args).forward(args, work.planner.most_tiles(), a.stream);
+    work.kernels_for(args).forward(args, a.stream);
     for (int o = 0; o < (work.in.softmax ? 2 : 1); ++o)
       on_device::zero_room(a, work.offsets.of(a), a.outputs[o], work.rows[o]);
   };
@@ -115,16 +89,17 @@ PreparedKernel prepare_backward(const PrepareContext& c) {
   if (work.in.softmax)
     kernel.scratch_bytes += static_cast<std::size_t>(work.planner.values() * work.args.heads) * number;
   kernel.run = [work, plan](const KernelArgs& a) {
-    AttentionArgs args = work.args_of(a);
+    RaggedArgs args = work.args_of(a);
     if (work.is_nothing()) return;
     for (int o = 0; o < 3; ++o) args.results[o] = a.outputs[o];
     if (work.in.softmax) {
       void* const dots = static_cast<std::byte*>(a.scratch) + plan;
-      on_device::row_dots(work.type, args, a.inputs[work.in.output()], dots, work.planner.values(), a.stream);
+      on_device::row_dots(work.type, args, a.inputs[work.in.output()], dots,
+                          work.planner.values() * work.args.heads, a.stream);
       args.dots = dots;
       args.log_sum = a.inputs[work.in.output() + 1];
     }
-    work.kernels_for(args).backward(args, work.planner.most_tiles(), a.stream);
+    work.kernels_for(args).backward(args, a.stream);
     for (int o = 0; o < 3; ++o) on_device::zero_room(a, work.offsets.of(a), a.outputs[o], work.rows[o]);
   };
   return kernel;

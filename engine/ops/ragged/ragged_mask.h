@@ -37,6 +37,8 @@ struct RowMaskOf {
   MaskRulesOf<Int> rules;
   Int length = 0, history = 0;  // history: values in front of the candidates
 
+  constexpr Int queries() const { return length; }
+  constexpr Int all_keys() const { return length; }
   constexpr Range keys(Int i) const {
     if (i >= history) return {smaller(first_in_window(place(history)), history), history, true};
     if (i < rules.context) return {0, history, false};

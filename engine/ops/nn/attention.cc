@@ -1,0 +1,329 @@
+// Attention over rows of equal lengths, without a matrix of all scores:
+//   braid.Attention(q [..., H, n, d], k [..., H, m, d], v [..., H, m, e], [mask])
+//     -> output [..., H, n, e], sums [..., H, n, 2]
+//   S = scale q k^T, masked; A = softmax(S) over the keys; output = A v; sums: the largest S of a query,
+//   and the logarithm of the sum of exp(S - that). Both apart: their sum would not show that one behind a
+//   mask of -1e9.
+// With `heads_inside` values lie as [..., n, H, d], and sums as [..., n, H, 2]. There may be no axes in
+// front of n.
+// `mask` broadcasts to [..., H, n, m], whatever the layout. Of the values' type it is added to S; of bool, S
+// is `hidden` where it is false. It gets no gradient. Attributes: scale (1 / sqrt(d) where it is not there),
+// causal (false), causal_offset (0: query i sees keys up to i; k: up to i + k), hidden (-1e30).
+// A query that sees nothing (causality hides all keys, or S is -inf everywhere) gets zeros, and gives none a
+// gradient; its sums are 0 and infinity.
+//   braid.AttentionGrad(q, k, v, d_output, output, sums, [mask]) -> dq, dk, dv
+// Scores are computed again for gradients. A head, forwards also a part of its queries, is one piece of work
+// (engine/ops/ragged/attention_head.h).
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/ops/common/broadcast.h"
+#include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/halves.h"
+#include "engine/ops/common/shape_rules.h"
+#include "engine/ops/nn/attention_node.h"
+#include "engine/ops/ragged/attention_head.h"
+#include "engine/ops/ragged/dense_mask.h"
+
+namespace braid {
+namespace attention {
+namespace {
+
+DenseSteps steps_of(const Shape& shape, bool inside) {
+  const int rank = shape.rank();
+  const auto behind = [&](int axis) {
+    std::int64_t n = 1;
+    for (int a = axis + 1; a < rank; ++a) n *= shape[a];
+    return n;
+  };
+  const int head = head_axis(rank, inside), row = row_axis(rank, inside);
+  return {behind(std::min(head, row) - 1), head < 0 ? 0 : behind(head), behind(row)};
+}
+
+}  // namespace
+
+Shape scores_of(const Shape& q, const Shape& k, bool inside) {
+  const int rank = q.rank();
+  std::vector<std::int64_t> dims(q.dims().begin(), q.dims().end());
+  if (inside) dims[static_cast<std::size_t>(rank) - 3] = q[rank - 2];
+  dims[static_cast<std::size_t>(rank) - 2] = q[row_axis(rank, inside)];
+  dims[static_cast<std::size_t>(rank) - 1] = k[row_axis(rank, inside)];
+  return Shape(std::move(dims));
+}
+
+std::optional<MaskSteps> mask_steps(const Shape& mask, const Shape& scores) {
+  const int rank = scores.rank();
+  std::vector<std::int64_t> steps(static_cast<std::size_t>(rank), 0);
+  std::int64_t step = 1;
+  for (int a = mask.rank() - 1, s = rank - 1; a >= 0; --a, --s) {
+    steps[static_cast<std::size_t>(s)] = mask[a] == 1 ? 0 : step;
+    step *= mask[a];
+  }
+  MaskSteps to{0, rank < 3 ? 0 : steps[static_cast<std::size_t>(rank) - 3],
+               steps[static_cast<std::size_t>(rank) - 2], steps[static_cast<std::size_t>(rank) - 1]};
+  std::int64_t counted = 1;  // outer indices of the axes behind
+  for (int a = rank - 4; a >= 0; --a) {
+    if (scores[a] == 1) continue;
+    const std::int64_t here = steps[static_cast<std::size_t>(a)];
+    if (counted == 1)
+      to.outer = here;
+    else if (here != to.outer * counted)
+      return std::nullopt;
+    counted *= scores[a];
+  }
+  return to;
+}
+
+DenseNode dense_node(const Node& node, std::span<const OutputInfo> inputs, bool backward) {
+  const Shape &q = inputs[0].shape, &k = inputs[1].shape, &v = inputs[2].shape;
+  const bool inside = heads_inside(node.attrs);
+  const int rank = q.rank(), row = row_axis(rank, inside), head = head_axis(rank, inside);
+  DenseNode n;
+  n.heads = head < 0 ? 1 : q[head];
+  for (int a = 0; a < std::min(head, row); ++a) n.outer *= q[a];
+  n.queries = q[row];
+  n.keys = k[row];
+  n.qk = q[rank - 1];
+  n.v = v[rank - 1];
+  n.at_q = steps_of(q, inside);
+  n.at_k = steps_of(k, inside);
+  n.at_v = steps_of(v, inside);
+  std::vector<std::int64_t> out(q.dims().begin(), q.dims().end());
+  out.back() = n.v;
+  n.at_out = steps_of(Shape(out), inside);
+  out.back() = 2;
+  n.at_sums = steps_of(Shape(out), inside);
+  n.scale = node.attrs.get("scale", 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(n.qk, 1))));
+  n.hidden = node.attrs.get("hidden", -1e30);
+  n.causal = node.attrs.get("causal", false);
+  n.offset = node.attrs.get("causal_offset", std::int64_t{0});
+  const int last = backward ? kDenseBackward : kDenseForward;
+  if (static_cast<int>(inputs.size()) <= last) return n;
+  n.mask = last;
+  n.at_mask = *mask_steps(inputs[static_cast<std::size_t>(last)].shape, scores_of(q, k, inside));
+  return n;
+}
+
+}  // namespace attention
+
+namespace {
+
+using attention::DenseNode;
+using Dims = std::vector<std::int64_t>;
+
+constexpr std::int64_t kMostAtOnce = 64;  // pieces of work that have scratch of their own
+
+std::int64_t dim(const Shape& shape, int axis) { return shape.has_rank() ? shape[axis] : Shape::kUnknown; }
+
+void require_equal(const InferContext& c, const char* what, const Shape& a, int axis_a, const Shape& b,
+                   int axis_b) {
+  const std::int64_t x = dim(a, axis_a), y = dim(b, axis_b);
+  if (x >= 0 && y >= 0 && x != y)
+    c.fail(std::string(what) + " must be equal, got " + std::to_string(x) + " and " + std::to_string(y));
+}
+
+void check_mask(const InferContext& c, int mask, bool inside) {
+  if (c.dtype(mask) != DType::Bool) c.require_same_dtype(0, mask);
+  const Shape &q = c.shape(0), &k = c.shape(1), &given = c.shape(mask);
+  if (!q.has_rank() || !k.has_rank() || !given.has_rank()) return;
+  const Shape scores = attention::scores_of(q, k, inside);
+  Shape both;
+  if (given.rank() > scores.rank() || !broadcast_shapes(given, scores, both) ||
+      (scores.is_static() && both != scores))
+    c.fail("mask " + given.to_string() + " does not broadcast to scores " + scores.to_string());
+  if (given.is_static() && scores.is_static() && !attention::mask_steps(given, scores))
+    c.fail("mask " + given.to_string() + " does not lie in even steps through the axes in front of heads");
+}
+
+/// The rank of all values, or -1. Checks q, k, v, and of the gradient d_output, output and sums.
+int check(InferContext& c, bool backward) {
+  const bool inside = attention::heads_inside(c.node().attrs);
+  require_floating(c, 0);
+  const int values = backward ? 6 : 3, before_mask = backward ? attention::kDenseBackward : 3;
+  int rank = -1;
+  for (int i = 0; i < values; ++i) {
+    require_min_rank(c, i, inside ? 3 : 2);
+    c.require_same_dtype(0, i);
+    if (c.shape(i).has_rank()) rank = c.shape(i).rank();
+  }
+  if (rank < 0) return rank;
+  for (int i = 0; i < values; ++i) c.require_rank(i, rank);
+  const int row = attention::row_axis(rank, inside);
+  for (int i = 1; i < values; ++i)
+    for (int a = 0; a + 1 < rank; ++a)
+      if (a != row) require_equal(c, "axes in front of rows", c.shape(0), a, c.shape(i), a);
+  require_equal(c, "widths of queries and keys", c.shape(0), rank - 1, c.shape(1), rank - 1);
+  require_equal(c, "numbers of keys and values", c.shape(1), row, c.shape(2), row);
+  if (backward) {
+    for (const int i : {3, 4, 5}) {
+      require_equal(c, "numbers of queries", c.shape(0), row, c.shape(i), row);
+      if (i < 5) require_equal(c, "widths of values and outputs", c.shape(2), rank - 1, c.shape(i), rank - 1);
+    }
+  }
+  if (c.inputs() > before_mask) check_mask(c, before_mask, inside);
+  return rank;
+}
+
+void infer_forward(InferContext& c) {
+  const int rank = check(c, false);
+  if (rank < 0) {
+    c.output(c.dtype(0), Shape::unknown_rank());
+    return c.output(c.dtype(0), Shape::unknown_rank());
+  }
+  const int row = attention::row_axis(rank, attention::heads_inside(c.node().attrs));
+  Dims dims;
+  for (int a = 0; a + 1 < rank; ++a) {
+    std::int64_t size = dim(c.shape(0), a);
+    for (int i = 1; i < 3 && a != row && size < 0; ++i) size = dim(c.shape(i), a);
+    dims.push_back(size);
+  }
+  Dims out = dims;
+  out.push_back(dim(c.shape(2), rank - 1));
+  c.output(c.dtype(0), Shape(std::move(out)));
+  dims.push_back(2);
+  c.output(c.dtype(0), Shape(std::move(dims)));
+}
+
+void infer_backward(InferContext& c) {
+  check(c, true);
+  for (const int i : {0, 1, 2}) c.output(c.dtype(i), c.shape(i));
+}
+
+template <class T>
+struct Work : DenseNode {
+  Work(const PrepareContext& c, bool backward)
+      : DenseNode(attention::dense_node(c.node, c.inputs, backward)) {
+    sizes = {attention::Activation::Softmax, qk, v, at_q.row, at_k.row, at_v.row, at_out.row, at_sums.row};
+    if (mask >= 0) is_bool = c.inputs[static_cast<std::size_t>(mask)].dtype == DType::Bool;
+  }
+  attention::Head<T, attention::DenseMask<T>> head(const KernelArgs& args, std::int64_t o,
+                                                   std::int64_t h) const {
+    attention::DenseMask<T> who{{queries, keys, causal, offset}};
+    const std::int64_t first = o * at_mask.outer + h * at_mask.head;
+    if (mask >= 0 && is_bool) who.seen = args.in<bool>(mask) + first;
+    if (mask >= 0 && !is_bool) who.added = args.in<T>(mask) + first;
+    who.query_step = at_mask.query;
+    who.key_step = at_mask.key;
+    who.hidden = static_cast<T>(hidden);
+    return {args.in<T>(0) + at_q.at(o, h), args.in<T>(1) + at_k.at(o, h),
+            args.in<T>(2) + at_v.at(o, h), who,
+            static_cast<T>(scale),         T(1)};
+  }
+  /// piece(outer, head, part, scratch) for all of them, `parts` of each head; `each`: numbers of scratch.
+  template <class Piece>
+  void for_pieces(ThreadPool& pool, const KernelArgs& args, std::int64_t parts, std::int64_t each,
+                  const Piece& piece) const {
+    const std::int64_t pieces = heads_of_all() * parts, at_once = std::min(pieces, kMostAtOnce);
+    pool.parallel_range(at_once, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t lane = begin; lane < end; ++lane)
+        for (std::int64_t p = lane; p < pieces; p += at_once) {
+          const std::int64_t head = p / parts;
+          piece(head / heads, head % heads, p % parts, static_cast<T*>(args.scratch) + lane * each);
+        }
+    });
+  }
+  std::size_t scratch_bytes(std::int64_t parts, std::int64_t each) const {
+    return static_cast<std::size_t>(std::min(heads_of_all() * parts, kMostAtOnce) * each) * sizeof(T);
+  }
+
+  attention::HeadSizes sizes;
+  bool is_bool = false;
+};
+
+PreparedKernel prepare_forward(const PrepareContext& c) {
+  return with_float(c.node.op->name, c.inputs[0].dtype, [&]<class T>() {
+    const Work<T> work(c, false);
+    const std::int64_t each = attention::ForwardScratch<T>(nullptr, work.sizes).size;
+    const std::int64_t parts = (work.queries + attention::kQueries - 1) / attention::kQueries;
+    PreparedKernel kernel;
+    kernel.scratch_bytes = work.scratch_bytes(parts, each);
+    kernel.run = [work, each, parts, pool = &c.pool](const KernelArgs& args) {
+      work.for_pieces(*pool, args, parts, each,
+                      [&](std::int64_t o, std::int64_t h, std::int64_t part, T* scratch) {
+                        const attention::HeadOutput<T> to{args.out<T>(0) + work.at_out.at(o, h),
+                                                          args.out<T>(1) + work.at_sums.at(o, h) + 1,
+                                                          args.out<T>(1) + work.at_sums.at(o, h)};
+                        const std::int64_t from = part * attention::kQueries;
+                        attention::forward(work.sizes, work.head(args, o, h), to,
+                                           attention::ForwardScratch<T>(scratch, work.sizes), from,
+                                           std::min(from + attention::kQueries, work.queries));
+                      });
+    };
+    return kernel;
+  });
+}
+
+PreparedKernel prepare_backward(const PrepareContext& c) {
+  return with_float(c.node.op->name, c.inputs[0].dtype, [&]<class T>() {
+    const Work<T> work(c, true);
+    const std::int64_t each = attention::BackwardScratch<T>(nullptr, work.sizes).size;
+    std::int64_t elements[3];
+    for (std::size_t i = 0; i < 3; ++i) elements[i] = c.outputs[i].shape.elements();
+    PreparedKernel kernel;
+    kernel.scratch_bytes = work.scratch_bytes(1, each);
+    kernel.run = [=, pool = &c.pool](const KernelArgs& args) {
+      for (int i = 0; i < 3; ++i) std::fill_n(args.out<T>(i), elements[i], T(0));
+      work.for_pieces(*pool, args, 1, each, [&](std::int64_t o, std::int64_t h, std::int64_t, T* scratch) {
+        const std::int64_t out = work.at_out.at(o, h);
+        const attention::HeadGradient<T> g{args.in<T>(4) + out,
+                                           args.in<T>(5) + work.at_sums.at(o, h) + 1,
+                                           args.in<T>(5) + work.at_sums.at(o, h),
+                                           args.in<T>(3) + out,
+                                           args.out<T>(0) + work.at_q.at(o, h),
+                                           args.out<T>(1) + work.at_k.at(o, h),
+                                           args.out<T>(2) + work.at_v.at(o, h)};
+        attention::backward(work.sizes, work.head(args, o, h), g,
+                            attention::BackwardScratch<T>(scratch, work.sizes));
+      });
+    };
+    return kernel;
+  });
+}
+
+void gradient(GradContext& c) {
+  if (!c.grad(0).valid()) return;
+  std::vector<ValueRef> inputs{c.input(0), c.input(1), c.input(2), c.grad(0), c.output(0), c.output(1)};
+  if (c.node().inputs.size() > 3) inputs.push_back(c.input(3));
+  const ValueRef dq = c.op("braid.AttentionGrad", inputs, c.node().attrs);
+  for (const int i : {0, 1, 2}) c.set_grad(i, ValueRef{dq.node, i});
+}
+
+auto cost(int products) {
+  return [products](const InferContext& c, std::span<const OutputInfo> outputs) {
+    const bool inside = attention::heads_inside(c.node().attrs);
+    const double keys =
+        c.shape(1).has_rank()
+            ? std::max<double>(
+                  1, static_cast<double>(c.shape(1)[attention::row_axis(c.shape(1).rank(), inside)]))
+            : 1;
+    const double seen = c.attr("causal", false) ? 0.5 : 1;
+    return Cost{seen * 2 * products * keys * known_elements(c.shape(0)), traffic_bytes(c, outputs)};
+  };
+}
+
+}  // namespace
+
+void register_attention(OpRegistry& registry) {
+  OpDef forward{.name = "braid.Attention",
+                .traits = computes().names({"output", "sums"}),
+                .min_inputs = 3,
+                .max_inputs = 4,
+                .infer = infer_forward,
+                .gradient = gradient,
+                .cost = cost(2),
+                .cpu = prepare_forward};
+  OpDef backward{.name = "braid.AttentionGrad",
+                 .traits = computes().names({"dq", "dk", "dv"}),
+                 .min_inputs = 6,
+                 .max_inputs = 7,
+                 .infer = infer_backward,
+                 .no_gradient_reason = "it is part of a gradient; second derivatives are not made",
+                 .cost = cost(5),
+                 .cpu = prepare_backward};
+  registry.add(takes_halves(std::move(forward), {.inputs = {0, 1, 2}, .outputs = {0}}));
+  registry.add(takes_halves(std::move(backward), {.inputs = {0, 1, 2, 3}, .outputs = {0, 1, 2}}));
+}
+
+}  // namespace braid

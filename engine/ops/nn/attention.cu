@@ -1,0 +1,105 @@
+// CUDA kernels of braid.Attention and its gradients: those of ragged attention, over rows of equal lengths
+// (engine/ops/ragged/dense_args.cuh).
+#include <algorithm>
+
+#include "engine/ops/common/halves.h"
+#include "engine/ops/nn/attention_node.h"
+#include "engine/ops/ragged/dense_args.cuh"
+
+namespace braid {
+namespace {
+
+namespace on_device = cuda::attention;
+using attention::DenseNode;
+using on_device::DenseArgs;
+
+/// What a node says, and which kernels it has.
+struct Work {
+  Work(const PrepareContext& c, bool backward)
+      : node(attention::dense_node(c.node, c.inputs, backward)),
+        type(c.inputs[0].dtype),
+        plain(on_device::plain_kernels<DenseArgs>(type, true)),
+        tiles(on_device::kernels_with_tensor_cores<DenseArgs>(c, node.qk, node.v, true)) {
+    const auto narrow = [](std::int64_t x) {
+      constexpr std::int64_t kMost = 1 << 30;  // of 32 bits, with room for sums of two
+      return static_cast<std::int32_t>(std::clamp(x, -kMost, kMost));
+    };
+    if (std::max(node.queries, node.keys) > narrow(node.queries) + narrow(node.keys))
+      throw InvalidArgument("attention takes up to 2^30 queries and keys");
+    args.heads = narrow(node.heads);
+    args.qk_width = narrow(node.qk);
+    args.v_width = narrow(node.v);
+    args.scale = node.scale;
+    args.outer = node.outer;
+    args.rules = {narrow(node.queries), narrow(node.keys), node.causal, narrow(node.offset)};
+    args.at_q = node.at_q;
+    args.at_k = node.at_k;
+    args.at_v = node.at_v;
+    args.at_out = node.at_out;
+    args.at_sums = node.at_sums;
+    args.at_mask = node.at_mask;
+    args.hidden = static_cast<float>(std::max(node.hidden, -1e30));
+    for (std::size_t o = 0; o < c.outputs.size() && o < 3; ++o)
+      args.are_halves[o] = is_half(c.outputs[o].dtype);
+    if (node.mask >= 0) is_bool = c.inputs[static_cast<std::size_t>(node.mask)].dtype == DType::Bool;
+  }
+  DenseArgs args_of(const KernelArgs& a) const {
+    DenseArgs now = args;
+    now.q = a.inputs[0];
+    now.k = a.inputs[1];
+    now.v = a.inputs[2];
+    if (node.mask < 0) return now;
+    const void* const mask = a.inputs[node.mask];
+    if (is_bool)
+      now.seen = static_cast<const bool*>(mask);
+    else
+      now.added = mask;
+    return now;
+  }
+  std::int64_t rows() const { return node.heads_of_all() * node.queries; }
+
+  DenseNode node;
+  DType type;
+  on_device::KernelsOf<DenseArgs> plain, tiles;
+  DenseArgs args{};
+  bool is_bool = false;
+};
+
+PreparedKernel prepare_forward(const PrepareContext& c) {
+  const Work work(c, false);
+  PreparedKernel kernel;
+  kernel.run = [work](const KernelArgs& a) {
+    DenseArgs args = work.args_of(a);
+    args.results[0] = a.outputs[0];
+    args.new_log_sum = a.outputs[1];
+    on_device::kernels_for(args, work.tiles, work.plain).forward(args, a.stream);
+  };
+  return kernel;
+}
+
+PreparedKernel prepare_backward(const PrepareContext& c) {
+  const Work work(c, true);
+  PreparedKernel kernel;
+  const std::size_t number = work.type == DType::Float64 ? sizeof(double) : sizeof(float);
+  kernel.scratch_bytes = static_cast<std::size_t>(work.rows()) * number;
+  kernel.run = [work](const KernelArgs& a) {
+    DenseArgs args = work.args_of(a);
+    args.d_out = a.inputs[3];
+    for (int o = 0; o < 3; ++o) args.results[o] = a.outputs[o];
+    on_device::row_dots(work.type, args, a.inputs[4], a.scratch, work.rows(), a.stream);
+    args.dots = a.scratch;
+    args.log_sum = a.inputs[5];
+    on_device::kernels_for(args, work.tiles, work.plain).backward(args, a.stream);
+  };
+  return kernel;
+}
+
+}  // namespace
+
+void register_attention_cuda(OpRegistry& registry) {
+  registry.add_cuda("braid.Attention", prepare_forward);
+  registry.add_cuda("braid.AttentionGrad", prepare_backward);
+  cuda_takes_halves({"braid.Attention", "braid.AttentionGrad"});
+}
+
+}  // namespace braid

@@ -1,0 +1,53 @@
+// What a node of dense attention says (attention.cc has the terms): sizes, where its values lie, who sees
+// whom. Thread rule: pure functions.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "engine/ir/op.h"
+
+namespace braid::attention {
+
+/// Elements from an outer index, a head, a row to the next.
+struct DenseSteps {
+  std::int64_t outer = 0, head = 0, row = 0;
+  std::int64_t at(std::int64_t o, std::int64_t h) const { return o * outer + h * head; }
+};
+
+struct MaskSteps {
+  std::int64_t outer = 0, head = 0, query = 0, key = 0;
+};
+
+struct DenseNode {
+  std::int64_t outer = 1, heads = 1, queries = 0, keys = 0, qk = 0, v = 0;
+  DenseSteps at_q, at_k, at_v, at_out, at_sums;
+  double scale = 1, hidden = 0;
+  bool causal = false;
+  std::int64_t offset = 0;  // of causal: query i sees keys up to i + offset
+  int mask = -1;            // input; none
+  MaskSteps at_mask;
+
+  std::int64_t heads_of_all() const { return outer * heads; }
+};
+
+/// Inputs in front of the mask.
+inline constexpr int kDenseForward = 3, kDenseBackward = 6;
+
+inline bool heads_inside(const AttrMap& attrs) { return attrs.get("heads_inside", false); }
+
+/// The places of heads and rows in a shape of `rank`; heads: -1 where there is no such axis.
+inline int row_axis(int rank, bool inside) { return inside ? rank - 3 : rank - 2; }
+inline int head_axis(int rank, bool inside) { return inside ? rank - 2 : rank - 3; }
+
+/// Steps of a mask through scores of `scores`, [..., H, n, m]; nothing where its axes in front of the heads
+/// do not lie in even steps. REQUIRES: it broadcasts.
+std::optional<MaskSteps> mask_steps(const Shape& mask, const Shape& scores);
+/// [..., H, n, m]
+Shape scores_of(const Shape& q, const Shape& k, bool inside);
+/// `backward`: of the gradient. REQUIRES: the shapes have passed the shape rule.
+DenseNode dense_node(const Node& node, std::span<const OutputInfo> inputs, bool backward);
+
+}  // namespace braid::attention
