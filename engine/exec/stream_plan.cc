@@ -113,8 +113,9 @@ std::uint64_t stream_plan_key(const Graph& graph, const CompileRequest& request,
                  streams.grad_follows_forward, streams.forward_propagation, streams.memory_waits_from,
                  static_cast<int>(streams.scopes), streams.scopes_win);
   fmt::format_to(out, "batching {} fusion {} attention {} domain {} in flight {}\n",
-                 static_cast<int>(options.batch_siblings), options.fusion, static_cast<int>(options.attention),
-                 static_cast<int>(options.domain), options.steps_in_flight);
+                 static_cast<int>(options.batch_siblings), options.fusion,
+                 static_cast<int>(options.attention), static_cast<int>(options.domain),
+                 options.steps_in_flight);
   for (int rule = 0; streams.rules && rule < streams.rules->size(); ++rule)
     text += streams.rules->rule(rule).text + "\n";
   return stable_hash(text);
