@@ -119,19 +119,24 @@ struct Found {
 
 /// Whether one node is faster than those that it replaces. On the host these are products of oneDNN, which
 /// are as fast until their results, of all heads, leave its caches; with causality half of the work remains.
-/// On a device one kernel is faster where it has tensor cores, apart from a few queries or keys.
-/// `fusion_bench --attention` measures it.
+/// On a device one kernel is faster where it has tensor cores. Its blocks have 64 queries or more: where
+/// there are fewer, that pays as long as the device has room for all of them. float32 products of large heads
+/// are faster by cuBLAS. `fusion_bench --attention` measures it.
 bool is_faster(const Rewrite& r, const Found& found) {
   constexpr std::int64_t kHostRows = 32, kHostScores = 256 * 256, kHostCausalScores = 128 * 128;
   constexpr std::int64_t kHostAll = std::int64_t{1} << 22;  // scores of all heads
-  constexpr std::int64_t kDeviceRows = 8, kWidest = 128;
+  constexpr std::int64_t kDeviceRows = 8, kFullRows = 32, kFewBlocks = 512, kWidest = 128;
+  constexpr std::int64_t kDeviceScores = 256 * 256;  // of float32, without causality
   const std::int64_t n = found.queries(), m = found.keys();
   if (r.plan.options.domain == Domain::Host) {
     if (n < kHostRows) return false;
     if (found.is_causal()) return n * m >= kHostCausalScores;
     return n * m >= kHostScores && found.pattern.scores.elements() >= kHostAll;
   }
-  const std::int64_t pack = r.plan.options.precision.half == DType::Float32 ? 4 : 8;  // numbers of 16 bytes
+  const bool is_float = r.plan.options.precision.half == DType::Float32;
+  if (n < kFullRows && found.pattern.scores.elements() > kFewBlocks * n * m) return false;
+  if (is_float && !found.is_causal() && n * m > kDeviceScores) return false;
+  const std::int64_t pack = is_float ? 4 : 8;  // numbers of 16 bytes
   const OutputInfo &q = r.graph.info(found.pattern.q), &v = r.graph.info(found.pattern.v);
   const std::int64_t qk_width = q.shape[q.shape.rank() - 1], v_width = v.shape[v.shape.rank() - 1];
   return q.dtype == DType::Float32 && std::min(n, m) >= kDeviceRows &&

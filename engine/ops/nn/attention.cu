@@ -38,7 +38,7 @@ struct Work {
     args.at_out = node.at_out;
     args.at_sums = node.at_sums;
     args.at_mask = node.at_mask;
-    args.hidden = static_cast<float>(std::max(node.hidden, -1e30));
+    args.hidden = std::max(node.hidden, -1e30);
     for (std::size_t o = 0; o < c.outputs.size() && o < 3; ++o)
       args.are_halves[o] = is_half(c.outputs[o].dtype);
     if (node.mask >= 0) is_bool = c.inputs[static_cast<std::size_t>(node.mask)].dtype == DType::Bool;

@@ -212,7 +212,7 @@ class HiddenScores {
     if constexpr (Args::kHasMask) {
       if (!args.hides()) return;
       for_all([&](int m, int n, int e, std::uint32_t bit) {
-        if (scores[m][n][e] == args.hidden) bits_ |= bit;
+        if (scores[m][n][e] == static_cast<float>(args.hidden)) bits_ |= bit;
       });
     }
   }

@@ -22,7 +22,7 @@ struct DenseArgs : AttentionArgs {
   const void* added;  // of the type that is computed in; one of both, or none
   const bool* seen;
   braid::attention::MaskSteps at_mask;
-  float hidden;
+  double hidden;
 
   unsigned blocks(int own, bool of_keys) const {
     const std::int64_t values = of_keys ? rules.history : rules.count;
@@ -86,7 +86,7 @@ struct DenseArgs : AttentionArgs {
     if (query >= rules.count || key >= rules.history) return score;
     const std::int64_t at = mask_at(piece.row, piece.head, query, key);
     const float scaled = score * static_cast<float>(scale);
-    if (seen) return seen[at] ? scaled : hidden;
+    if (seen) return seen[at] ? scaled : static_cast<float>(hidden);
     const float sum = scaled + static_cast<const float*>(added)[at];
     return sum < kLeastScore && sum > -INFINITY ? kLeastScore : sum;
   }

@@ -72,7 +72,10 @@ class Attention {
     back.inputs.resize(4);
     back.inputs.insert(back.inputs.end(), host.outputs.begin(), host.outputs.end());
     back.inputs.insert(back.inputs.end(), mask.begin(), mask.end());
-    expect_same("braid.AttentionGrad", back, precision, {"dq", "dk", "dv"}, 1);
+    // What scores get, with few keys, are differences of sums that are nearly equal; keys add up their
+    // rounding.
+    const double least = std::max(1.0, std::sqrt(static_cast<double>(s_.queries)) / 8);
+    expect_same("braid.AttentionGrad", back, precision, {"dq", "dk", "dv"}, least);
   }
 
  private:
