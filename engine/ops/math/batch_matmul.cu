@@ -1,6 +1,7 @@
-// CUDA kernels of the BatchMatMuls: cuBLASLt, one strided batch along the innermost broadcast axis and a
-// product for each combination of the others (most shapes have none); batches of small matrices and of
-// vectors have kernels of their own (small_matmul.h, vector_dots.h, common/cuda/combine_vectors.h).
+// CUDA kernels of the BatchMatMuls: cuBLASLt, one strided batch along the longest broadcast axis and a
+// product for each combination of the others (most shapes have none; of heads that share keys it is the
+// heads); batches of small matrices and of vectors have kernels of their own (small_matmul.h, vector_dots.h,
+// common/cuda/combine_vectors.h).
 #include "engine/ops/common/broadcast.h"
 #include "engine/ops/common/cuda/combine_vectors.h"
 #include "engine/ops/common/cuda/gemm.h"
@@ -84,6 +85,42 @@ PreparedKernel dots_of_rows(const cuda::Gemm& g) {
   return kernel;
 }
 
+/// Makes `g` the strided batch along the longest axis, and says where it begins for each combination of the
+/// others.
+std::vector<Offsets> along_longest_axis(const BroadcastPlan& plan, cuda::Gemm& g) {
+  const std::vector<BroadcastPlan::Axis>& axes = plan.axes();
+  const std::int64_t a = g.m * g.k, b = g.k * g.n, y = g.m * g.n;  // elements of a matrix
+  std::size_t longest = axes.size() - 1;
+  for (std::size_t i = longest; i-- > 0;)
+    if (axes[i].size > axes[longest].size) longest = i;
+
+  std::vector<Offsets> batches{{0, 0, 0}};
+  std::int64_t entries = 1;  // of the result, between neighbours on an axis
+  for (std::size_t i = axes.size(); i-- > 0; entries *= axes[i].size) {
+    const auto& [size, strides] = axes[i];
+    const Offsets step{strides[0] * a, strides[1] * b, entries * y};
+    if (i == longest) {
+      g.batch = size;
+      g.stride_a = step.a;
+      g.stride_b = step.b;
+      g.stride_y = step.y;
+      continue;
+    }
+    std::vector<Offsets> more;
+    for (std::int64_t at = 0; at < size; ++at)
+      for (const Offsets& o : batches)
+        more.push_back({o.a + at * step.a, o.b + at * step.b, o.y + at * step.y});
+    batches = std::move(more);
+  }
+  const auto bytes = static_cast<std::int64_t>(dtype_size(g.dtype));
+  const auto out_bytes = static_cast<std::int64_t>(dtype_size(g.result));
+  for (Offsets& o : batches) {
+    o = {o.a * bytes, o.b * bytes, o.y * out_bytes};
+    if ((o.a | o.b | o.y) % 16 != 0) g.alignment_bytes = static_cast<std::uint32_t>(bytes);
+  }
+  return batches;
+}
+
 PreparedKernel prepare(const PrepareContext& c) {
   const Shape &x = c.inputs[0].shape, &y = c.inputs[1].shape, &out = c.outputs[0].shape;
   cuda::Gemm g;
@@ -103,18 +140,7 @@ PreparedKernel prepare(const PrepareContext& c) {
   if (g.m == 0 || g.n == 0 || g.k == 0 || g.batch == 0) return cuda::gemm_kernel(c, g);
 
   const BroadcastPlan plan({&x_batch, &y_batch}, out_batch);
-  g.batch = plan.axes().back().size;
-  g.stride_a = plan.inner_stride(0) * g.m * g.k;
-  g.stride_b = plan.inner_stride(1) * g.k * g.n;
-  g.stride_y = g.m * g.n;
-  const auto bytes = static_cast<std::int64_t>(dtype_size(g.dtype));
-  std::vector<Offsets> batches;
-  plan.for_runs(0, plan.elements(), [&](std::int64_t at, const BroadcastPlan::Positions& from, std::int64_t) {
-    const Offsets o{from[0] * g.m * g.k * bytes, from[1] * g.k * g.n * bytes,
-                    at * g.m * g.n * static_cast<std::int64_t>(dtype_size(g.result))};
-    if ((o.a | o.b | o.y) % 16 != 0) g.alignment_bytes = static_cast<std::uint32_t>(bytes);
-    batches.push_back(o);
-  });
+  const std::vector<Offsets> batches = along_longest_axis(plan, g);
   if (batches.size() == 1 && !cuda::is_small_matmul(g)) {
     PreparedKernel dots = dots_of_rows(g);
     if (dots.run) return dots;

@@ -17,9 +17,9 @@ struct SmallMatmul {
   int m, n, k, padded_m, padded_n;
   int tiles_across, tiles;  // of a product
   int products;             // of a block
-  std::int64_t batch, stride_a, stride_b;
+  std::int64_t batch, stride_a, stride_b, stride_y;
   bool transpose_a, transpose_b;
-  Divider by_a, by_a_row, by_b, by_b_row;  // elements of a matrix, and of its rows in memory
+  Divider by_a, by_a_row, by_b, by_b_row, by_y;  // elements of a matrix, and of its rows in memory
 };
 
 /// `count` matrices of rows x columns in memory, which lie `stride` apart, into shared memory as
@@ -87,8 +87,11 @@ __global__ void __launch_bounds__(kThreads)
             shared[product * outputs + (row + i) * s.n + column + j] = sums[i][j];
     }
     __syncthreads();
-    float* out = y + first * outputs;
-    for (int i = threadIdx.x; i < count * outputs; i += blockDim.x) out[i] = shared[i];
+    float* out = y + first * s.stride_y;
+    for (int i = threadIdx.x; i < count * outputs; i += blockDim.x) {
+      const auto p = static_cast<int>(s.by_y.quotient(static_cast<std::uint32_t>(i)));
+      out[p * s.stride_y + (i - p * outputs)] = shared[i];
+    }
     __syncthreads();
   }
 }
@@ -125,11 +128,13 @@ PreparedGemm prepare_small_matmul(const Gemm& g) {
   s.batch = g.batch;
   s.stride_a = g.stride_a;
   s.stride_b = g.stride_b;
+  s.stride_y = g.stride_y;
   s.transpose_a = g.transpose_a;
   s.transpose_b = g.transpose_b;
   s.by_a = Divider(g.m * g.k);
   s.by_a_row = Divider(g.transpose_a ? g.m : g.k);
   s.by_b = Divider(g.k * g.n);
+  s.by_y = Divider(g.m * g.n);
   s.by_b_row = Divider(g.transpose_b ? g.k : g.n);
   const auto shared = static_cast<std::size_t>(shared_floats(g, s.products)) * sizeof(float);
   const unsigned blocks = blocks_for((g.batch + s.products - 1) / s.products, 1);

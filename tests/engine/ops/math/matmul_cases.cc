@@ -85,6 +85,11 @@ BRAID_OP_CASES(batch_matmul) {
   add("lanes share x", "BatchMatMulV2", {130, 516}, {3, 516, 5}, false, false, false);
   add("lanes share x, odd sizes", "BatchMatMulV2", {65, 1031}, {6, 1031, 3}, false, false, false);
   add("lanes share x, many rows", "BatchMatMulV2", {4300, 300}, {2, 300, 2}, false, false, false);
+  add("heads share y, small", "BatchMatMulV2", {300, 4, 5, 6}, {300, 1, 6, 7}, false, false, false);
+  add("heads share y", "BatchMatMulV2", {67, 4, 24, 40}, {67, 1, 36, 40}, false, true, false);
+  add("groups of heads share y", "BatchMatMulV2", {33, 2, 3, 24, 40}, {33, 2, 1, 40, 36}, false, false,
+      false);
+  add("heads share x", "BatchMatMulV2", {65, 1, 24, 40}, {65, 3, 24, 36}, true, false, false);
   add("y repeated", "BatchMatMulV2", {3, 2, 4}, {4, 2}, false, false);
   add("x repeated", "BatchMatMulV2", {1, 2, 4}, {3, 4, 2}, false, false);
   add("both repeated", "BatchMatMulV2", {2, 1, 2, 3}, {3, 3, 2}, false, false);
