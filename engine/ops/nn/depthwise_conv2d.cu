@@ -1,10 +1,12 @@
-// CUDA kernels of DepthwiseConv2dNative and its gradients. Images: a thread an element, or four channels
-// where the multiplier is 1 and the layout NHWC. The filter's gradient is a sum over the pixels of all images
-// for each tap and channel: down columns for NHWC, a block a sum for NCHW, where pixels are neighbours.
+// CUDA kernels of DepthwiseConv2dNative and its gradients: those of depthwise_strips.h where they take the
+// filter, else these, which take all. Images: a thread an element. The filter's gradient is a sum over the
+// pixels of all images for each tap and channel: down columns for NHWC, a block a sum for NCHW, where pixels
+// are neighbours.
 #include "engine/ops/common/cuda/divide.cuh"
 #include "engine/ops/common/cuda/fill.cuh"
 #include "engine/ops/common/cuda/reduce.cuh"
 #include "engine/ops/nn/convolution.h"
+#include "engine/ops/nn/depthwise_strips.h"
 
 namespace braid {
 namespace {
@@ -18,18 +20,16 @@ struct Images {
   int count, h, w, channels;
   cuda::Divider by_inner, by_middle, by_outer;
 
-  /// Positions count packs of channels.
-  Images(std::int64_t n, std::int64_t height, std::int64_t width, std::int64_t c, bool nchw, int pack)
+  Images(std::int64_t n, std::int64_t height, std::int64_t width, std::int64_t c, bool nchw)
       : count(static_cast<int>(n)),
         h(static_cast<int>(height)),
         w(static_cast<int>(width)),
         channels(static_cast<int>(c)),
-        by_inner(nchw ? width : c / pack),
+        by_inner(nchw ? width : c),
         by_middle(nchw ? height : width),
         by_outer(nchw ? c : height) {}
 
-  /// Of pack i.
-  template <bool kNchw, int kPack>
+  template <bool kNchw>
   __device__ Position locate(std::int64_t i) const {
     const auto at = static_cast<std::uint32_t>(i);
     const std::uint32_t a = by_inner.quotient(at), b = by_middle.quotient(a), image = by_outer.quotient(b);
@@ -37,7 +37,7 @@ struct Images {
     const auto middle = static_cast<int>(a - b * by_middle.divisor());
     const auto outer = static_cast<int>(b - image * by_outer.divisor());
     if (kNchw) return {static_cast<int>(image), middle, inner, outer};
-    return {static_cast<int>(image), outer, middle, inner * kPack};
+    return {static_cast<int>(image), outer, middle, inner};
   }
   template <bool kNchw>
   __device__ int offset(int image, int y, int x, int channel) const {
@@ -71,63 +71,55 @@ struct Depthwise {
   Axis h, w;
   int multiplier;
 
-  Depthwise(const Convolution& conv, int pack)
-      : in(conv.batch, conv.in_h, conv.in_w, conv.in_c, conv.window.axes.nchw(), pack),
-        out(conv.batch, conv.out_h, conv.out_w, conv.out_c, conv.window.axes.nchw(), pack),
+  explicit Depthwise(const Convolution& conv)
+      : in(conv.batch, conv.in_h, conv.in_w, conv.in_c, conv.window.axes.nchw()),
+        out(conv.batch, conv.out_h, conv.out_w, conv.out_c, conv.window.axes.nchw()),
         h(conv.window.h),
         w(conv.window.w),
         multiplier(static_cast<int>(conv.out_c / conv.in_c)) {}
 };
 
-/// kPack > 1: NHWC, the multiplier is 1, everything aligned.
-template <bool kNchw, int kPack>
+template <bool kNchw>
 __global__ void forward_kernel(const float* images, const float* filter, float* y,
-                               const __grid_constant__ Depthwise d, std::int64_t packs) {
-  using P = cuda::Pack<float, kPack>;
-  for (std::int64_t i = cuda::grid_index(); i < packs; i += cuda::grid_size()) {
-    const Position at = d.out.locate<kNchw, kPack>(i);
-    const int channel = kPack > 1 ? at.channel : at.channel / d.multiplier;
-    P sum{};
+                               const __grid_constant__ Depthwise d, std::int64_t elements) {
+  for (std::int64_t i = cuda::grid_index(); i < elements; i += cuda::grid_size()) {
+    const Position at = d.out.locate<kNchw>(i);
+    const int channel = at.channel / d.multiplier;
+    float sum = 0;
     for (int ky = 0; ky < d.h.kernel; ++ky) {
       const int iy = d.h.input_of(at.y, ky);
       if (iy < 0 || iy >= d.in.h) continue;
       for (int kx = 0; kx < d.w.kernel; ++kx) {
         const int ix = d.w.input_of(at.x, kx);
         if (ix < 0 || ix >= d.in.w) continue;
-        const P x = *reinterpret_cast<const P*>(images + d.in.offset<kNchw>(at.image, iy, ix, channel));
-        const P f =
-            *reinterpret_cast<const P*>(filter + (ky * d.w.kernel + kx) * d.out.channels + at.channel);
-#pragma unroll
-        for (int e = 0; e < kPack; ++e) sum.at[e] += x.at[e] * f.at[e];
+        sum += images[d.in.offset<kNchw>(at.image, iy, ix, channel)] *
+               filter[(ky * d.w.kernel + kx) * d.out.channels + at.channel];
       }
     }
-    reinterpret_cast<P*>(y)[i] = sum;
+    y[i] = sum;
   }
 }
 
-template <bool kNchw, int kPack>
+template <bool kNchw>
 __global__ void backward_input_kernel(const float* dy, const float* filter, float* dx,
-                                      const __grid_constant__ Depthwise d, std::int64_t packs) {
-  using P = cuda::Pack<float, kPack>;
-  for (std::int64_t i = cuda::grid_index(); i < packs; i += cuda::grid_size()) {
-    const Position at = d.in.locate<kNchw, kPack>(i);
-    P sum{};
+                                      const __grid_constant__ Depthwise d, std::int64_t elements) {
+  for (std::int64_t i = cuda::grid_index(); i < elements; i += cuda::grid_size()) {
+    const Position at = d.in.locate<kNchw>(i);
+    float sum = 0;
     for (int ky = 0; ky < d.h.kernel; ++ky) {
       const int oy = d.h.output_of(at.y, ky, d.out.h);
       if (oy < 0) continue;
       for (int kx = 0; kx < d.w.kernel; ++kx) {
         const int ox = d.w.output_of(at.x, kx, d.out.w);
         if (ox < 0) continue;
-        for (int q = 0; q < (kPack > 1 ? 1 : d.multiplier); ++q) {
-          const int channel = kPack > 1 ? at.channel : at.channel * d.multiplier + q;
-          const P g = *reinterpret_cast<const P*>(dy + d.out.offset<kNchw>(at.image, oy, ox, channel));
-          const P f = *reinterpret_cast<const P*>(filter + (ky * d.w.kernel + kx) * d.out.channels + channel);
-#pragma unroll
-          for (int e = 0; e < kPack; ++e) sum.at[e] += g.at[e] * f.at[e];
+        for (int q = 0; q < d.multiplier; ++q) {
+          const int channel = at.channel * d.multiplier + q;
+          sum += dy[d.out.offset<kNchw>(at.image, oy, ox, channel)] *
+                 filter[(ky * d.w.kernel + kx) * d.out.channels + channel];
         }
       }
     }
-    reinterpret_cast<P*>(dx)[i] = sum;
+    dx[i] = sum;
   }
 }
 
@@ -190,25 +182,16 @@ Convolution convolution_of(const PrepareContext& c, const Shape& in, const Shape
   return make_convolution(c.node, in, filter, [&c](const std::string& message) { c.fail(message); });
 }
 
-constexpr int kPack = cuda::kPackOf<float>;
-
 using ImageKernel = void (*)(const float*, const float*, float*, Depthwise, std::int64_t);
 
 /// Input `from` and the filter in input 1 to output 0, which is `elements` long.
 PreparedKernel image_kernel(const Convolution& conv, int from, std::int64_t elements, ImageKernel nchw,
-                            ImageKernel nhwc, ImageKernel packed) {
-  const bool is_nchw = conv.window.axes.nchw();
-  const bool may_pack = !is_nchw && conv.out_c == conv.in_c && conv.in_c % kPack == 0;
+                            ImageKernel nhwc) {
+  const ImageKernel function = conv.window.axes.nchw() ? nchw : nhwc;
   PreparedKernel kernel;
   kernel.run = [=](const KernelArgs& a) {
-    const bool packs = may_pack && cuda::is_aligned16(a.inputs[from]) && cuda::is_aligned16(a.inputs[1]) &&
-                       cuda::is_aligned16(a.outputs[0]);
-    const std::int64_t items = packs ? elements / kPack : elements;
-    cuda::launch(packs     ? packed
-                 : is_nchw ? nchw
-                           : nhwc,
-                 cuda::blocks_for(items), cuda::kThreads, 0, a.stream, a.in<float>(from), a.in<float>(1),
-                 a.out<float>(0), Depthwise(conv, packs ? kPack : 1), items);
+    cuda::launch(function, cuda::blocks_for(elements), cuda::kThreads, 0, a.stream, a.in<float>(from),
+                 a.in<float>(1), a.out<float>(0), Depthwise(conv), elements);
   };
   return kernel;
 }
@@ -216,22 +199,24 @@ PreparedKernel image_kernel(const Convolution& conv, int from, std::int64_t elem
 PreparedKernel prepare_forward(const PrepareContext& c) {
   const Convolution conv = convolution_of(c, c.inputs[0].shape, c.inputs[1].shape);
   if (conv.is_empty()) return cuda::zero_output(c);
-  return image_kernel(conv, 0, c.outputs[0].shape.elements(), forward_kernel<true, 1>,
-                      forward_kernel<false, 1>, forward_kernel<false, kPack>);
+  if (cuda::takes_strips(conv)) return cuda::depthwise_forward(conv);
+  return image_kernel(conv, 0, c.outputs[0].shape.elements(), forward_kernel<true>, forward_kernel<false>);
 }
 
 PreparedKernel prepare_backward_input(const PrepareContext& c) {
   const Convolution conv = convolution_of(c, c.outputs[0].shape, c.inputs[1].shape);
   if (conv.is_empty()) return cuda::zero_output(c);
-  return image_kernel(conv, 2, c.outputs[0].shape.elements(), backward_input_kernel<true, 1>,
-                      backward_input_kernel<false, 1>, backward_input_kernel<false, kPack>);
+  if (cuda::takes_strips(conv)) return cuda::depthwise_backward_input(conv);
+  return image_kernel(conv, 2, c.outputs[0].shape.elements(), backward_input_kernel<true>,
+                      backward_input_kernel<false>);
 }
 
 PreparedKernel prepare_backward_filter(const PrepareContext& c) {
   const Convolution conv = convolution_of(c, c.inputs[0].shape, c.outputs[0].shape);
   const std::int64_t pixels = conv.batch * conv.out_h * conv.out_w, sums = c.outputs[0].shape.elements();
   if (conv.is_empty() || sums == 0) return cuda::zero_output(c);
-  const Depthwise d(conv, 1);
+  if (cuda::takes_strips(conv)) return cuda::depthwise_backward_filter(conv);
+  const Depthwise d(conv);
   PreparedKernel kernel;
   if (conv.window.axes.nchw()) {
     kernel.run = [=](const KernelArgs& a) {

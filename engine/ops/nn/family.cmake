@@ -24,4 +24,5 @@ braid_op_family(nn
   CUDA_SOURCES
     convolution_cudnn.cc
     cudnn_graph.cc
+    depthwise_strips.cu
     few_channels.cu)

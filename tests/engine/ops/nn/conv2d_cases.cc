@@ -61,6 +61,32 @@ BRAID_OP_CASES(conv2d) {
               {"dilations", Ints{1, 2, 2, 1}}});
   add_family(table, "DepthwiseConv2dNative", "NCHW", {2, 3, 4, 3}, {3, 3, 3, 2}, {2, 6, 4, 3},
              {{"padding", "SAME"}, {"data_format", "NCHW"}});
+  // Filters that strips of rows take on a GPU.
+  for (const bool nchw : {false, true}) {
+    const auto image = [&](std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c) {
+      return nchw ? Shape{n, c, h, w} : Shape{n, h, w, c};
+    };
+    const auto attrs = [&](const char* padding, std::int64_t stride) -> AttrMap {
+      return {{"padding", padding},
+              {"data_format", nchw ? "NCHW" : "NHWC"},
+              {"strides", nchw ? Ints{1, 1, stride, stride} : Ints{1, stride, stride, 1}}};
+    };
+    const std::string label = nchw ? "NCHW, " : "";
+    const auto add = [&](const char* name, const Shape& in, const Shape& filter, const Shape& out,
+                         const AttrMap& of) {
+      add_family(table, "DepthwiseConv2dNative", label + name, in, filter, out, of);
+    };
+    add("3 x 3, strides", image(2, 6, 7, 3), {3, 3, 3, 1}, image(2, 3, 4, 3), attrs("SAME", 2));
+    add("5 x 5", image(1, 7, 6, 2), {5, 5, 2, 1}, image(1, 7, 6, 2), attrs("SAME", 1));
+    add("5 x 5, strides", image(1, 9, 8, 2), {5, 5, 2, 1}, image(1, 3, 2, 2), attrs("VALID", 2));
+    add("7 x 7", image(1, 4, 5, 2), {7, 7, 2, 1}, image(1, 4, 5, 2), attrs("SAME", 1));
+    add("7 x 7, strides", image(1, 9, 5, 1), {7, 7, 1, 1}, image(1, 5, 3, 1), attrs("SAME", 2));
+  }
+  add_family(table, "DepthwiseConv2dNative", "3 x 3, explicit paddings", {1, 5, 4, 40}, {3, 3, 40, 1},
+             {1, 4, 2, 40},
+             {{"padding", "EXPLICIT"},
+              {"explicit_paddings", Ints{0, 0, 3, 1, 0, 2, 0, 0}},
+              {"strides", Ints{1, 2, 2, 1}}});
   add_family(table, "DepthwiseConv2dNative", "no images", {0, 4, 4, 2}, {3, 3, 2, 1}, {0, 4, 4, 2}, same);
   // Sums over many pixels, of positive numbers, so that they agree to rounding; too many elements for
   // differences.

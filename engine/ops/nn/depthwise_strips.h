@@ -1,0 +1,22 @@
+// CUDA kernels of depthwise convolutions whose filters are 3 x 3, 5 x 5 or 7 x 7, with strides of 1 or 2. A
+// thread computes a strip of rows of one column of an image, so a row that it reads serves all rows of the
+// strip that it is under; neighbours in a warp are neighbours in memory, for NHWC and NCHW. A filter's
+// gradient is the sum of a fixed number of parts in a fixed order, which follows from sizes alone.
+#pragma once
+
+#include "engine/ops/nn/convolution.h"
+
+namespace braid::cuda {
+
+/// Whether the kernels below take it: one output channel an input channel, no dilation. Images have fewer
+/// than 2^31 elements.
+bool takes_strips(const Convolution& conv);
+
+/// Inputs: images, filter. Output: images.
+PreparedKernel depthwise_forward(const Convolution& conv);
+/// Inputs: anything, filter, gradient of the output. Output: gradient of the images.
+PreparedKernel depthwise_backward_input(const Convolution& conv);
+/// Inputs: images, anything, gradient of the output. Output: gradient of the filter.
+PreparedKernel depthwise_backward_filter(const Convolution& conv);
+
+}  // namespace braid::cuda
