@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/ops/common/broadcast.h"
+#include "engine/ops/common/cuda/divide.cuh"
 #include "engine/ops/common/cuda/launch.cuh"
 
 namespace braid::cuda {
@@ -122,6 +123,69 @@ __global__ void broadcast2_kernel(const T* a, const T* b, R* y, std::int64_t n, 
   }
 }
 
+/// Where packs of two operands that broadcast begin. The innermost axis is one of packs.
+struct PackBroadcast {
+  static constexpr int kMaxAxes = DeviceBroadcast::kMaxAxes;
+  int axes = 0;
+  bool joined[2];                    // along the innermost axis: a pack, or one number
+  Divider by_size[kMaxAxes];         // innermost first
+  std::int64_t stride[2][kMaxAxes];  // in elements
+
+  /// False where packs of `count` do not do.
+  bool from(const BroadcastPlan& plan, int count) {
+    axes = static_cast<int>(plan.axes().size());
+    if (axes > kMaxAxes || plan.elements() / count >= kDividerLimit || plan.axes().back().size % count != 0)
+      return false;
+    for (int a = 0; a < axes; ++a) {
+      const auto& axis = plan.axes()[static_cast<std::size_t>(axes - 1 - a)];
+      by_size[a] = Divider(a == 0 ? axis.size / count : axis.size);
+      for (int k = 0; k < 2; ++k) {
+        const std::int64_t step = axis.strides[static_cast<std::size_t>(k)];
+        if (a == 0) joined[k] = step == 1;
+        stride[k][a] = a == 0 ? step * count : step;
+        if (joined[k] && stride[k][a] % count != 0) return false;
+      }
+    }
+    return true;
+  }
+
+  __device__ void locate(std::uint32_t i, std::int64_t (&at)[2]) const {
+    at[0] = at[1] = 0;
+#pragma unroll
+    for (int a = 0; a < kMaxAxes; ++a) {
+      if (a >= axes) break;
+      const std::uint32_t next = a + 1 < axes ? by_size[a].quotient(i) : 0;
+      const std::uint32_t index = i - next * by_size[a].divisor();
+      for (int k = 0; k < 2; ++k) at[k] += index * stride[k][a];
+      i = next;
+    }
+  }
+};
+
+template <class T, int kCount>
+__device__ Pack<T, kCount> load_pack(const T* from, bool joined) {
+  if (joined) return *reinterpret_cast<const Pack<T, kCount>*>(from);
+  Pack<T, kCount> pack;
+#pragma unroll
+  for (int e = 0; e < kCount; ++e) pack.at[e] = *from;
+  return pack;
+}
+
+template <int kCount, class T, class R, class F>
+__global__ void broadcast2_packs_kernel(const T* a, const T* b, R* y, std::int64_t packs,
+                                        const __grid_constant__ PackBroadcast plan, F f) {
+  for (std::int64_t i = grid_index(); i < packs; i += grid_size()) {
+    std::int64_t at[2];
+    plan.locate(static_cast<std::uint32_t>(i), at);
+    const auto x = load_pack<T, kCount>(a + at[0], plan.joined[0]);
+    const auto z = load_pack<T, kCount>(b + at[1], plan.joined[1]);
+    Pack<R, kCount> out;
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) out.at[e] = f(x.at[e], z.at[e]);
+    reinterpret_cast<Pack<R, kCount>*>(y)[i] = out;
+  }
+}
+
 /// A kernel of inputs 0 and 1 that broadcast to output 0.
 template <class T, class R, class F>
 PreparedKernel prepare_broadcast2(const PrepareContext& c, const Shape& a, const Shape& b, F f) {
@@ -134,12 +198,22 @@ PreparedKernel prepare_broadcast2(const PrepareContext& c, const Shape& a, const
     };
     return kernel;
   }
+  constexpr int kCount = 16 / (sizeof(T) > sizeof(R) ? sizeof(T) : sizeof(R));
+  const BroadcastPlan axes({&a, &b}, out);
   DeviceBroadcast plan;
-  if (!plan.from(BroadcastPlan({&a, &b}, out))) c.fail("broadcasts over too many axes");
-  kernel.run = [n, f, plan](const KernelArgs& args) {
-    if (n != 0)
-      launch(broadcast2_kernel<T, R, F>, blocks_for(n), kThreads, 0, args.stream, args.in<T>(0),
-             args.in<T>(1), args.out<R>(0), n, plan, f);
+  if (!plan.from(axes)) c.fail("broadcasts over too many axes");
+  PackBroadcast packs;
+  const bool may_pack = kCount > 1 && packs.from(axes, kCount);
+  kernel.run = [n, f, plan, packs, may_pack](const KernelArgs& args) {
+    if (n == 0) return;
+    const T *x = args.in<T>(0), *z = args.in<T>(1);
+    if (may_pack && is_aligned16(args.out<R>(0)) && (!packs.joined[0] || is_aligned16(x)) &&
+        (!packs.joined[1] || is_aligned16(z)))
+      launch(broadcast2_packs_kernel<kCount, T, R, F>, blocks_for(n / kCount), kThreads, 0, args.stream, x, z,
+             args.out<R>(0), n / kCount, packs, f);
+    else
+      launch(broadcast2_kernel<T, R, F>, blocks_for(n), kThreads, 0, args.stream, x, z, args.out<R>(0), n,
+             plan, f);
   };
   return kernel;
 }
