@@ -12,6 +12,12 @@ void unpack_slices(Plan& plan);
 /// What is done to each output of an Unpack alike is done once, before it.
 void hoist_before_unpack(Plan& plan);
 
+/// Products of many matrices with one are one product of all their rows; so is the gradient of that one.
+void share_factors(Plan& plan);
+
+/// Images of convolutions, and what is computed from them, have their channels last.
+void put_channels_last(Plan& plan);
+
 /// Products read transposed factors as they lie, and give transposed products by themselves.
 void read_transposed_factors(Plan& plan);
 

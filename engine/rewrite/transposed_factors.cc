@@ -7,11 +7,9 @@
 // own, gradients too; here they cost nothing, and other rules know the products.
 #include <fmt/format.h>
 
-#include <numeric>
-
 #include "engine/ir/op.h"
 #include "engine/rewrite/passes.h"
-#include "engine/rewrite/rule.h"
+#include "engine/rewrite/swapped_axes.h"
 
 namespace braid {
 namespace {
@@ -24,11 +22,6 @@ const Pattern& plain_matmul() {
   static const Pattern pattern{"MatMul"};
   return pattern;
 }
-const Pattern& transpose() {
-  static const Pattern pattern{"Transpose"};
-  return pattern;
-}
-
 const char* flag_of(const Node& product, int factor) {
   const bool plain = plain_matmul().names(product);
   return factor == 0 ? (plain ? "transpose_a" : "adj_x") : (plain ? "transpose_b" : "adj_y");
@@ -36,18 +29,6 @@ const char* flag_of(const Node& product, int factor) {
 
 bool is_transposed(const Node& product, int factor) {
   return product.attrs.get<bool>(flag_of(product, factor), false);
-}
-
-/// Whether the node swaps the last two axes and moves no other.
-bool swaps_last_axes(const Rewrite& r, const Node& node) {
-  if (!transpose().names(node) || !is_plain(r.plan, node)) return false;
-  const Tensor* const known = r.graph.known_value(node.inputs[1]);
-  if (!known || known->elements() < 2) return false;
-  const std::vector<std::int64_t> axes = tensor_to_int64s(*known);
-  std::vector<std::int64_t> swapped(axes.size());
-  std::iota(swapped.begin(), swapped.end(), 0);
-  std::swap(swapped.end()[-1], swapped.end()[-2]);
-  return axes == swapped;
 }
 
 // ------------------------------------------------------------------------- the transposition of a product
@@ -91,13 +72,17 @@ void read_as_they_lie(Rewrite& r, const Match& match) {
 
 }  // namespace
 
-void read_transposed_factors(Plan& plan) {
+void turn_products(Plan& plan) {
   Pattern turned = Pattern{"Transpose"}.reading(0, any_product());
   run_rules(plan, {.rules = {{"product", std::move(turned), is_turned_product, turn_product}},
                    .text = [](const std::vector<int>& applied) {
                      return fmt::format("{} transposed products are products of what is transposed",
                                         applied[0]);
                    }});
+}
+
+void read_transposed_factors(Plan& plan) {
+  turn_products(plan);
   run_rules(plan, {.rules = {{"factors", any_product(), reads_any_transposed, read_as_they_lie}},
                    .text = [](const std::vector<int>& applied) {
                      return fmt::format("{} products read transposed factors as they lie", applied[0]);

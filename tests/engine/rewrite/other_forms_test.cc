@@ -2,6 +2,7 @@
 // of them, transposed factors. Their nodes become few, and mean the same.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine/autodiff/gradients.h"
@@ -197,6 +198,98 @@ TEST_F(OtherFormsTest, SoDoBatchesOfProductsAndTheirGradients) {
   const auto program = checked({b_.reduce_mean(b_.op("Square", {dots}))}, true, false);
   EXPECT_EQ(count_ops(*program, "Transpose"), 0);
   EXPECT_EQ(count_ops(*program, "BatchMatMulV2"), 3);
+}
+
+class SharedFactorTest : public OtherFormsTest {
+ protected:
+  /// Layers x w + b of all rows of x, with their gradients.
+  std::shared_ptr<const Program> trained(const Shape& x, const Shape& w, bool adj_y) {
+    variables_ = {{"w", random_floats(w, 2)}, {"v", random_floats(x, 3)}};
+    const Output rows = b_.mul(placeholder("x", random_floats(x, 1)), b_.read(b_.variable("v", x, {})));
+    const Output y =
+        b_.op("BatchMatMulV2", {rows, b_.op("Tanh", {b_.read(b_.variable("w", w, {}))})}, {{"adj_y", adj_y}});
+    return checked({b_.reduce_mean(b_.op("Tanh", {y}))}, true, false);
+  }
+};
+
+TEST_F(SharedFactorTest, OneFactorForAllMatricesIsOneProduct) {
+  const auto program = trained({2, 3, 4}, {4, 5}, false);
+  EXPECT_EQ(count_ops(*program, "MatMul"), 3);
+  EXPECT_EQ(count_ops(*program, "BatchMatMulV2"), 0);
+  EXPECT_EQ(count_ops(*program, "braid.ReduceToShapeOf"), 0);
+}
+
+TEST_F(SharedFactorTest, AFactorThatIsATranspositionIsReadAsItLies) {
+  variables_ = {{"w", random_floats({5, 4}, 2)}};
+  const Output w = b_.op("Tanh", {b_.read(b_.variable("w", Shape{5, 4}, {}))});
+  const Output x = placeholder("x", random_floats({2, 3, 4}, 1));
+  const Output y = b_.op("BatchMatMulV2", {x, b_.op("Transpose", {w, ints({1, 0})})});
+  const auto program = checked({b_.reduce_mean(b_.op("Tanh", {y}))}, true, false);
+  EXPECT_EQ(count_ops(*program, "MatMul"), 2);
+  EXPECT_EQ(count_ops(*program, "Transpose"), 0);
+}
+
+TEST_F(SharedFactorTest, SoItIsInMoreAxes) {
+  const auto program = trained({2, 2, 3, 4}, {1, 4, 5}, false);
+  EXPECT_EQ(count_ops(*program, "MatMul"), 3);
+  EXPECT_EQ(count_ops(*program, "BatchMatMulV2"), 0);
+}
+
+TEST_F(SharedFactorTest, SoItIsWithATransposedFactor) {
+  const auto program = trained({2, 3, 4}, {5, 4}, true);
+  EXPECT_EQ(count_ops(*program, "MatMul"), 3);
+  EXPECT_EQ(count_ops(*program, "BatchMatMulV2"), 0);
+}
+
+TEST_F(SharedFactorTest, HeadsThatShareKeysAreRowsOfOneProduct) {
+  const auto program = trained({2, 3, 4, 5}, {2, 1, 5, 6}, false);
+  EXPECT_EQ(count_ops(*program, "braid.ReduceToShapeOf"), 0);
+  EXPECT_EQ(count_ops(*program, "BatchMatMulV2"), 3);
+  for (const ProgramOp& op : program->ops) {
+    if (op.op != "BatchMatMulV2") continue;
+    EXPECT_EQ(program->graph.node(op.node).outputs[0].shape.rank(), 3);
+  }
+}
+
+TEST_F(SharedFactorTest, ThoseWhoReadTheSameRowsReadOneReshape) {
+  const Output x = placeholder("x", random_floats({2, 3, 4}, 1));
+  std::vector<Output> values;
+  for (const std::uint64_t seed : {2, 3})
+    values.push_back(b_.op("Neg", {b_.op("BatchMatMulV2", {x, b_.constant(random_floats({4, 5}, seed))})}));
+  const auto program = checked(values);
+  const std::vector<NodeId> nodes = program->graph.topological_order();
+  const auto reshapes = std::count_if(
+      nodes.begin(), nodes.end(), [&](NodeId id) { return program->graph.node(id).op->name == "Reshape"; });
+  EXPECT_EQ(reshapes, 3);  // of x, and of each product
+}
+
+TEST_F(SharedFactorTest, BatchesThatDoNotLieInRowsStay) {
+  const Output x = placeholder("x", random_floats({2, 3, 4}, 1));
+  const Output w = placeholder("w", random_floats({3, 5}, 2)), a = placeholder("a", random_floats({4, 3}, 3));
+  const Output own = placeholder("own", random_floats({2, 3, 5}, 4));
+  std::vector<Output> values;
+  const auto add = [&](const Output& left, const Output& right, bool adj_x) {
+    values.push_back(b_.op("Neg", {b_.op("BatchMatMulV2", {left, right}, {{"adj_x", adj_x}})}));
+  };
+  add(b_.op("Transpose", {x, ints({0, 2, 1})}), w, false);
+  add(a, x, false);
+  add(x, b_.op("Tanh", {w}), true);
+  add(x, own, true);
+  const auto program = checked(values, false, false);
+  EXPECT_EQ(count_ops(*program, "MatMul"), 0);
+  EXPECT_EQ(count_ops(*program, "BatchMatMulV2"), 4);
+}
+
+TEST_F(SharedFactorTest, SumsOfOtherAxesStay) {
+  std::vector<Output> values;
+  for (const std::int32_t axis : {0, 1, 2}) {
+    const Output x = placeholder(axis == 0 ? "x0" : axis == 1 ? "x1" : "x2", random_floats({3, 3, 3}, 1));
+    const Output product = b_.op("BatchMatMulV2", {x, x}, {{"adj_x", true}});
+    values.push_back(b_.op("Neg", {b_.op("Sum", {product, ints({axis})})}));
+  }
+  const auto program = checked(values, false, false);
+  EXPECT_EQ(count_ops(*program, "MatMul"), 1);
+  EXPECT_EQ(count_ops(*program, "BatchMatMulV2"), 2);
 }
 
 TEST_F(OtherFormsTest, OtherTranspositionsAndFetchedProductsStay) {

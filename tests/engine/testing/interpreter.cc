@@ -169,6 +169,10 @@ class Run {
     std::vector<const Tensor*> known;
     std::vector<void*> input_pointers;
     for (const ValueRef input : node.inputs) {
+      if (const Node& source = graph_.node(input.node); source.removed && !values_.contains(input)) {
+        const OutputInfo& info = source.outputs[static_cast<std::size_t>(input.output)];
+        values_[input] = Tensor::zeros(info.dtype, info.shape);  // its shape is all that is read
+      }
       Tensor& tensor = values_.at(input);
       inputs.push_back({tensor.dtype(), tensor.shape()});  // a handle's tensor is the variable
       known.push_back(graph_.known_value(input));

@@ -1,0 +1,366 @@
+// Convolutions of images whose channels come first (NCHW, as PyTorch and ONNX write them) read and write
+// channels that come last, which tensor cores and the passes behind this one want:
+//
+//   Conv2D(x, NCHW)          -> T(Conv2D(T'(x), NHWC))          its gradients, pooling and batch norm
+//   likewise f(T(x), T(y), b, ...)    -> T(f(x, y, b reshaped, ...))      elementwise; sums, means,
+//   concatenation,
+//                                                                splits, padding, gathers by their axes
+//   T'(T(x))                 -> x
+//
+// T moves channels to the front, T' to the end. So transpositions move down until they meet their opposite,
+// or a node that wants channels first, such as a flattening. Only T moves: of images of a convolution, with
+// one axis or two (a unit axis may go or come on the way). An elementwise node takes channels last where at
+// least half of its large operands are ready so. On devices only, and only in graphs with such convolutions.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "engine/graph/passes.h"
+#include "engine/ir/op.h"
+#include "engine/rewrite/image_values.h"
+#include "engine/rewrite/passes.h"
+#include "engine/rewrite/rule.h"
+
+namespace braid {
+namespace {
+
+/// Inputs that are images; outputs[0] is one where `gives_image`; input `sizes` holds an image's shape, if
+/// any.
+struct ImageOp {
+  std::vector<int> images;
+  bool gives_image = true;
+  int sizes = -1;
+};
+
+std::optional<ImageOp> image_op(const Node& node) {
+  static const std::map<std::string_view, ImageOp> table{
+      {"Conv2D", {{0}}},
+      {"Conv2DBackpropInput", {{2}, true, 0}},
+      {"Conv2DBackpropFilter", {{0, 2}, false}},
+      {"DepthwiseConv2dNative", {{0}}},
+      {"DepthwiseConv2dNativeBackpropInput", {{2}, true, 0}},
+      {"DepthwiseConv2dNativeBackpropFilter", {{0, 2}, false}},
+      {"MaxPool", {{0}}},
+      {"MaxPoolGrad", {{0, 1, 2}}},
+      {"AvgPool", {{0}}},
+      {"AvgPoolGrad", {{1}, true, 0}},
+      {"FusedBatchNorm", {{0}}},
+      {"FusedBatchNormV2", {{0}}},
+      {"FusedBatchNormV3", {{0}}},
+      {"FusedBatchNormGrad", {{0, 1}}},
+      {"FusedBatchNormGradV2", {{0, 1}}},
+      {"FusedBatchNormGradV3", {{0, 1}}},
+      {"BiasAdd", {{0}}},
+      {"BiasAddGrad", {{0}, false}},
+  };
+  const auto found = table.find(node.op->name);
+  if (found == table.end() || node.attrs.get<std::string>("data_format", "NHWC") != "NCHW")
+    return std::nullopt;
+  return found->second;
+}
+
+class ChannelsLast : private ImageValues {
+ public:
+  explicit ChannelsLast(Plan& plan) : ImageValues(plan), plan_(plan), graph_(plan.program.graph) {}
+
+  void run() {
+    const std::vector<NodeId> nodes = graph_.topological_order();
+    static const Pattern convolution{"Conv2D"};
+    if (std::none_of(nodes.begin(), nodes.end(), [&](NodeId id) {
+          return convolution.names(graph_.node(id)) && image_op(graph_.node(id)) && is_ready(graph_.node(id));
+        }))
+      return;
+    int images = 0, others = 0;
+    for (const NodeId id : nodes) {
+      const Node node = graph_.node(id);  // nodes are added
+      if (node.removed || !is_ready(node)) continue;
+      if (const std::optional<ImageOp> op = image_op(node))
+        images += turn_image_op(node, *op);
+      else
+        others += sink(node);
+    }
+    prune(plan_, true);
+    plan_.note(
+        fmt::format("{} nodes of images and {} nodes between them have their channels last", images, others));
+  }
+
+ private:
+  bool is_ready(const Node& node) const {
+    if (!is_plain(plan_, node) || node.inputs.empty() || node.outputs.empty() ||
+        graph_.known_value({node.id, 0}))
+      return false;
+    for (const ValueRef input : node.inputs)
+      if (!shape(input).is_static()) return false;
+    return node.outputs[0].shape.elements() > 0 &&
+           std::all_of(node.outputs.begin(), node.outputs.end(),
+                       [](const OutputInfo& info) { return info.shape.is_static(); });
+  }
+
+  // nodes of images
+
+  static std::vector<std::int64_t> last(const std::vector<std::int64_t>& first) {
+    if (first.size() == 8)  // paddings, two an axis
+      return {first[0], first[1], first[4], first[5], first[6], first[7], first[2], first[3]};
+    return {first[0], first[2], first[3], first[1]};
+  }
+
+  /// A convolution of single places, which is a product in either layout.
+  bool is_of_places(const Node& node) const {
+    static const Pattern product{"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"};
+    if (!product.names(node)) return false;
+    static const Pattern of_filter{"Conv2DBackpropFilter"};
+    const Shape filter = of_filter.names(node) ? node.outputs[0].shape : shape(node.inputs[1]);
+    const auto strides = node.attrs.get<std::vector<std::int64_t>>("strides", {});
+    return filter[0] == 1 && filter[1] == 1 &&
+           std::all_of(strides.begin(), strides.end(), [](std::int64_t stride) { return stride == 1; });
+  }
+
+  int turn_image_op(const Node& node, const ImageOp& op) {
+    Node made = node;
+    if (is_of_places(node) && std::none_of(op.images.begin(), op.images.end(), [&](int image) {
+          return behind(node.inputs[static_cast<std::size_t>(image)]).has_value();
+        }))
+      return 0;
+    for (const int image : op.images)
+      if (shape(node.inputs[static_cast<std::size_t>(image)]).rank() != 4) return 0;
+    if (op.sizes >= 0) {
+      const auto sizes = known(node.inputs[static_cast<std::size_t>(op.sizes)]);
+      if (!sizes || sizes->size() != 4) return 0;
+      made.inputs[static_cast<std::size_t>(op.sizes)] = ints(node, last(*sizes));
+    }
+    for (const char* name : {"strides", "dilations", "ksize", "explicit_paddings"}) {
+      const auto values = node.attrs.get<std::vector<std::int64_t>>(name, {});
+      if (values.size() == 4 || values.size() == 8) made.attrs.set(name, last(values));
+    }
+    made.attrs.set("data_format", std::string("NHWC"));
+    for (const int image : op.images) {
+      ValueRef& input = made.inputs[static_cast<std::size_t>(image)];
+      input = to_end(node, input);
+    }
+    const NodeId id = add(std::move(made), node.name + "/channels_last");
+    std::vector<ValueRef> values;
+    for (std::size_t k = 0; k < node.outputs.size(); ++k) values.push_back({id, static_cast<int>(k)});
+    if (op.gives_image) values[0] = to_front(node, values[0]);
+    return put(node, values);
+  }
+
+  // nodes between
+
+  int sink(const Node& node) {
+    static const Pattern reduction{"Sum", "Mean", "Max", "Min", "Prod"}, summed{"braid.ReduceToShapeOf"},
+        spread{"braid.BroadcastReduced"}, joined{"ConcatV2"}, split{"SplitV", "Split", "braid.SplitLike"},
+        padded{"Pad", "PadV2"}, cut{"braid.PadGrad"}, gathered{"GatherV2", "braid.GatherGrad"},
+        also_elementwise{"AddN", "Identity", "StopGradient", "PreventGradient"},
+        reshaped{"Reshape", "Squeeze", "ExpandDims", "braid.ReshapeLike"};
+    if (order_of(node)) return sink_transpose(node);
+    if (node.op->traits.elements == Elements::Pointwise || also_elementwise.names(node))
+      return sink_elementwise(node);
+    if (reduction.names(node)) return sink_reduction(node);
+    if (summed.names(node)) return sink_sum(node);
+    if (spread.names(node)) return sink_spread(node);
+    if (joined.names(node)) return sink_join(node);
+    if (split.names(node)) return sink_split(node);
+    if (padded.names(node) || cut.names(node)) return sink_padding(node);
+    if (gathered.names(node)) return sink_gather(node);
+    return reshaped.names(node) ? sink_reshape(node) : 0;
+  }
+
+  int sink_transpose(const Node& node) {
+    if (!behind(node.inputs[0]) || !order_of(graph_.node(node.inputs[0].node))) return 0;
+    return put(node, transpose(node, node.inputs[0], *order_of(node)));
+  }
+
+  /// Whether half of the operands that are as large as the result are T of something.
+  bool is_worth_it(const Node& node, const std::vector<ValueRef>& operands, const Shape& result) const {
+    int ready = 0, others = 0;
+    for (const ValueRef operand : operands) {
+      if (shape(operand) != result) continue;
+      if (behind(operand))
+        ++ready;
+      else if (!keeps_elements(result, inverse(channels_to_front(result.rank()))))
+        ++others;
+    }
+    return ready > 0 && ready >= others && !node.outputs.empty();
+  }
+
+  /// An operand that broadcasts to T's result, for what T is applied to.
+  ValueRef operand_behind(const Node& node, ValueRef operand, int rank) {
+    const Shape from = shape(operand);
+    if (from.elements() == 1) return operand;
+    std::vector<std::int64_t> dims(static_cast<std::size_t>(rank - from.rank()), 1);
+    dims.insert(dims.end(), from.dims().begin(), from.dims().end());
+    return to_end(node, reshape(node, operand, Shape(std::move(dims))));
+  }
+
+  int sink_elementwise(const Node& node) {
+    const Shape result = node.outputs[0].shape;
+    if (node.outputs.size() != 1 || channels_to_front(result.rank()).empty() ||
+        !is_worth_it(node, node.inputs, result))
+      return 0;
+    Node made = node;
+    for (ValueRef& input : made.inputs) input = operand_behind(node, input, result.rank());
+    write_bias(made);
+    return put(node, to_front(node, {add(std::move(made), node.name + "/channels_last"), 0}));
+  }
+
+  /// Of a sum with one number a channel, the node that layers are made of.
+  void write_bias(Node& made) {
+    static const Pattern sum{"AddV2", "Add"};
+    if (!sum.names(made)) return;
+    if (shape(made.inputs[0]).elements() < shape(made.inputs[1]).elements())
+      std::swap(made.inputs[0], made.inputs[1]);
+    const Shape &x = shape(made.inputs[0]), &bias = shape(made.inputs[1]);
+    if (bias.rank() != x.rank() || bias[x.rank() - 1] != x[x.rank() - 1] ||
+        bias.elements() != x[x.rank() - 1])
+      return;
+    made.op = &OpRegistry::global().require("BiasAdd");
+    made.attrs = {{"data_format", std::string("NHWC")}};
+    made.inputs[1] = reshape(made, made.inputs[1], Shape{bias.elements()});
+  }
+
+  int sink_reduction(const Node& node) {
+    const auto source = behind(node.inputs[0]);
+    auto axes = known(node.inputs[1]);
+    if (!source || !axes) return 0;
+    const int rank = shape(*source).rank();
+    for (std::int64_t& axis : *axes) axis = axis_behind(axis, rank);
+    Node made = node;
+    made.inputs = {*source, ints(node, *axes)};
+    made.attrs.set("keep_dims", true);
+    const ValueRef kept = to_front(node, {add(std::move(made), node.name + "/channels_last"), 0});
+    return put(node, reshape(node, kept, node.outputs[0].shape));
+  }
+
+  int sink_sum(const Node& node) {
+    const auto source = behind(node.inputs[0]);
+    if (!source) return 0;
+    const Shape from = shape(node.inputs[0]), to = node.outputs[0].shape;
+    if (to.rank() > from.rank() || from == to) return 0;
+    std::vector<std::int64_t> axes;
+    for (int axis = 0; axis < from.rank(); ++axis) {
+      const int of_to = axis - (from.rank() - to.rank());
+      if (from[axis] != (of_to < 0 ? 1 : to[of_to])) axes.push_back(axis_behind(axis, from.rank()));
+    }
+    const ValueRef kept =
+        to_front(node, add(node, "Sum", {*source, ints(node, axes)}, {{"keep_dims", true}}));
+    return put(node, reshape(node, kept, to));
+  }
+
+  int sink_spread(const Node& node) {
+    const auto like = behind(node.inputs[1]);
+    auto axes = known(node.inputs[2]);
+    if (!like || !axes) return 0;
+    Shape kept = shape(node.inputs[1]);
+    const int rank = kept.rank();
+    for (std::int64_t& axis : *axes) {
+      kept.set_dim(static_cast<int>(axis < 0 ? axis + rank : axis), 1);
+      axis = axis_behind(axis, rank);
+    }
+    Node made = node;
+    made.inputs = {to_end(node, reshape(node, node.inputs[0], kept)), *like, ints(node, *axes)};
+    return put(node, to_front(node, {add(std::move(made), node.name + "/channels_last"), 0}));
+  }
+
+  int sink_join(const Node& node) {
+    const auto axis = known(node.inputs.back());
+    const int rank = node.outputs[0].shape.rank();
+    if (!axis || channels_to_front(rank).empty()) return 0;
+    std::vector<ValueRef> parts(node.inputs.begin(), node.inputs.end() - 1);
+    std::int64_t ready = 0, others = 0;
+    for (const ValueRef part : parts) (behind(part) ? ready : others) += shape(part).elements();
+    if (ready == 0 || ready < others) return 0;
+    for (ValueRef& part : parts) part = to_end(node, part);
+    parts.push_back(int_scalar(node, axis_behind((*axis)[0], rank)));
+    Node made = node;
+    made.inputs = std::move(parts);
+    return put(node, to_front(node, {add(std::move(made), node.name + "/channels_last"), 0}));
+  }
+
+  int sink_split(const Node& node) {
+    static const Pattern by_sizes{"SplitV"}, like{"braid.SplitLike"};
+    const std::size_t value = by_sizes.names(node) ? 0 : 1, axis_input = by_sizes.names(node) ? 2 : 0;
+    const auto source = behind(node.inputs[value]);
+    const auto axis = known(node.inputs[axis_input]);
+    if (!source || !axis) return 0;
+    Node made = node;
+    made.inputs[value] = *source;
+    made.inputs[axis_input] = int_scalar(node, axis_behind((*axis)[0], shape(*source).rank()));
+    if (like.names(node))
+      for (std::size_t i = 2; i < node.inputs.size(); ++i) {
+        const auto part = behind(node.inputs[i]);
+        if (!part) return 0;  // it would be made for its shape alone
+        made.inputs[i] = *part;
+      }
+    const NodeId id = add(std::move(made), node.name + "/channels_last");
+    std::vector<ValueRef> values;
+    for (std::size_t k = 0; k < node.outputs.size(); ++k)
+      values.push_back(to_front(node, {id, static_cast<int>(k)}));
+    return put(node, values);
+  }
+
+  /// Pad(x, paddings, ...), and PadGrad(dy, paddings, like).
+  int sink_padding(const Node& node) {
+    static const Pattern cut{"braid.PadGrad"};
+    const auto source = behind(node.inputs[0]);
+    const auto paddings = known(node.inputs[1]);
+    if (!source || !paddings) return 0;
+    const int rank = shape(*source).rank();
+    Tensor turned(DType::Int32, Shape{rank, 2});
+    for (int axis = 0; axis < rank; ++axis)
+      for (int side = 0; side < 2; ++side)
+        turned.data<std::int32_t>()[static_cast<std::size_t>(2 * axis_behind(axis, rank) + side)] =
+            static_cast<std::int32_t>((*paddings)[static_cast<std::size_t>(2 * axis + side)]);
+    Node made = node;
+    made.inputs[0] = *source;
+    made.inputs[1] = constant(node, std::move(turned));
+    if (cut.names(node)) {
+      const auto like = behind(node.inputs[2]);
+      if (!like) return 0;
+      made.inputs[2] = *like;
+    }
+    return put(node, to_front(node, {add(std::move(made), node.name + "/channels_last"), 0}));
+  }
+
+  /// GatherV2(x, places, axis), as nearest neighbours have it, and GatherGrad(dy, places, like, axis).
+  int sink_gather(const Node& node) {
+    static const Pattern gradient{"braid.GatherGrad"};
+    const auto source = behind(node.inputs[0]);
+    const auto axis = known(node.inputs.back());
+    if (!source || !axis || shape(node.inputs[1]).rank() != 1 ||
+        node.attrs.get<std::int64_t>("batch_dims", 0) != 0)
+      return 0;
+    Node made = node;
+    made.inputs[0] = *source;
+    if (gradient.names(node)) {
+      const auto like = behind(node.inputs[2]);
+      if (!like) return 0;
+      made.inputs[2] = *like;
+    }
+    made.inputs.back() = int_scalar(node, axis_behind((*axis)[0], shape(*source).rank()));
+    return put(node, to_front(node, {add(std::move(made), node.name + "/channels_last"), 0}));
+  }
+
+  /// Axes of one element come or go.
+  int sink_reshape(const Node& node) {
+    const auto source = behind(node.inputs[0]);
+    const Shape to = node.outputs[0].shape;
+    const Order order = channels_to_front(to.rank());
+    if (!source || order.empty() || longer_axes(shape(node.inputs[0])) != longer_axes(to)) return 0;
+    const Shape last = permuted(to, inverse(order));
+    if (longer_axes(last) != longer_axes(shape(*source))) return 0;
+    return put(node, to_front(node, reshape(node, *source, last)));
+  }
+
+  Plan& plan_;
+  Graph& graph_;
+};
+
+}  // namespace
+
+void put_channels_last(Plan& plan) { ChannelsLast(plan).run(); }
+
+}  // namespace braid
