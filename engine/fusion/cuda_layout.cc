@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarp = 32;
+constexpr int kMostThreads = 1024;         // of a block
 constexpr std::int64_t kMostPlaces = 8;    // of a thread, so that a row's values stay in registers
 constexpr std::int64_t kManyPlaces = 16;   // where few values live at a time: a warp for a row, not a block
 constexpr std::int64_t kFewValues = 8;     // such
@@ -92,16 +93,20 @@ void CudaLayout::spread_rows(const Region& region) {
   };
   // Few rows would leave the device idle: more threads take one, with fewer places each.
   while (vector > 1 && threads_for() < kWarp && region.rows * threads_for() < kBusyThreads / 2) vector /= 2;
+  const std::int64_t vectors = ceil_div(region.columns, vector);
   const bool is_busy = region.rows * kWarp >= kBusyThreads / 2;
   const std::int64_t most = is_busy && most_live(region) <= kFewValues ? kManyPlaces : kMostPlaces;
-  if (region.columns <= kWarp * most) {
+  if (!region.reduces() && vectors > kWarp && vectors <= kMostThreads) {
+    row_threads = static_cast<int>(ceil_div(vectors, kWarp) * kWarp);  // nothing is added up along rows
+    threads = row_threads;
+  } else if (region.columns <= kWarp * most) {
     row_threads = threads_for();
   } else {
-    const std::int64_t least = ceil_div(ceil_div(region.columns, vector), kMostPlaces / vector);
+    const std::int64_t least = ceil_div(vectors, kMostPlaces / vector);
     row_threads = static_cast<int>(ceil_div(least, kWarp) * kWarp);
     threads = row_threads;
   }
-  places = vector * ceil_div(ceil_div(region.columns, vector), row_threads);
+  places = vector * ceil_div(vectors, row_threads);
   blocks = ceil_div(region.rows, threads / row_threads);
   // Each block's sums are written and read again: blocks take some rows, unless few are left then.
   constexpr std::int64_t kParts = 8, kLeast = 2 * 132;

@@ -116,7 +116,9 @@ class Writer {
   void begin_loop() {
     for (const Sums& sum : sums_)
       line("{} sum{}[{}] = {{}};", type(region_.dtype_of(sum.value)), sum.value, layout_.places);
-    line("for (long long part = blockIdx.x; part < {}ll; part += {}ll) {{",
+    // Without reductions two rows are on their way at a time.
+    line("{}for (long long part = blockIdx.x; part < {}ll; part += {}ll) {{",
+         region_.reduces() ? "" : "_Pragma(\"unroll 2\") ",
          ceil_div(region_.rows, layout_.threads / layout_.row_threads), layout_.blocks);
   }
 

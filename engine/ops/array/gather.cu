@@ -21,33 +21,46 @@ struct GatherShape {
   bool zero_for_negative;
 };
 
+struct GatherPlace {
+  std::int64_t outer, k, column;
+};
+
+/// Of unit i of the output.
+__device__ GatherPlace place_of(const GatherShape& s, std::int64_t i, bool narrow) {
+  if (narrow) {
+    const std::uint32_t slice = s.by_width.quotient(static_cast<std::uint32_t>(i));
+    const std::uint32_t outer = s.by_n.quotient(slice);
+    return {outer, slice - outer * s.by_n.divisor(), i - std::int64_t{slice} * s.width};
+  }
+  const std::int64_t slice = i / s.width, outer = slice / s.n;
+  return {outer, slice - outer * s.n, i - slice * s.width};
+}
+
 template <class Unit, class I>
-__global__ void gather_kernel(const Unit* params, const I* indices, Unit* out, GatherShape s,
-                              StepStatus* status, int op) {
-  const std::int64_t units = s.outer * s.n * s.width;
+__global__ void gather_kernel(const Unit* params, const I* indices, Unit* out,
+                              const __grid_constant__ GatherShape s, StepStatus* status, int op) {
+  constexpr int kTogether = 4;  // loads before the first store
+  const std::int64_t units = s.outer * s.n * s.width, step = cuda::grid_size();
   const bool narrow = units < cuda::kDividerLimit;
-  for (std::int64_t i = cuda::grid_index(); i < units; i += cuda::grid_size()) {
-    std::int64_t slice, k, outer;
-    if (narrow) {
-      const std::uint32_t at = s.by_width.quotient(static_cast<std::uint32_t>(i));
-      const std::uint32_t o = s.by_n.quotient(at);
-      slice = at;
-      outer = o;
-      k = at - o * s.by_n.divisor();
-    } else {
-      slice = i / s.width;
-      outer = slice / s.n;
-      k = slice - outer * s.n;
+  for (std::int64_t first = cuda::grid_index(); first < units; first += kTogether * step) {
+    Unit unit[kTogether];
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) {
+      const std::int64_t i = first + u * step;
+      if (i >= units) break;
+      const GatherPlace at = place_of(s, i, narrow);
+      const auto index = static_cast<std::int64_t>(indices[at.k]);
+      if (index >= 0 && index < s.rows) {
+        unit[u] = params[(at.outer * s.rows + index) * s.width + at.column];
+      } else {
+        unit[u] = Unit{};
+        if (index >= 0 || !s.zero_for_negative)
+          cuda::report(status, op, StatusCode::IndexOutOfRange, index, s.rows);
+      }
     }
-    const std::int64_t column = i - slice * s.width;
-    const auto index = static_cast<std::int64_t>(indices[k]);
-    if (index >= 0 && index < s.rows) {
-      out[i] = params[(outer * s.rows + index) * s.width + column];
-    } else {
-      out[i] = Unit{};
-      if (index >= 0 || !s.zero_for_negative)
-        cuda::report(status, op, StatusCode::IndexOutOfRange, index, s.rows);
-    }
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (first + u * step < units) out[first + u * step] = unit[u];
   }
 }
 

@@ -1,6 +1,10 @@
 // Which kernel reduces: a thread for each output where little flows into it; a warp or block for each where
 // the innermost axis is reduced, so that neighbours are read together; columns (reduce.cuh) where it is kept.
+// Rows that are added up with others, as those of a channel are (NCHW), are reduced one by one first.
 #include "engine/ops/common/cuda/axis_reduce.h"
+
+#include <algorithm>
+#include <utility>
 
 #include "engine/ops/common/cuda/axes.cuh"
 #include "engine/ops/common/cuda/reduce.cuh"
@@ -169,18 +173,67 @@ struct Geometry {
   }
 };
 
-enum class Way { Each, Rows, Columns };
+enum class Way { Each, Rows, RowsFirst, Columns };
 
 Way way_of(const JoinedAxes& axes) {
   const std::int64_t outer = JoinedAxes::product(axes.kept);
   const std::int64_t outputs = outer * (axes.inner_reduced ? 1 : axes.inner);
   const std::int64_t count = JoinedAxes::product(axes.reduced) * (axes.inner_reduced ? axes.inner : 1);
   if (count <= 8 || outputs == 0) return Way::Each;
+  constexpr std::int64_t kLongRow = 32;
+  if (axes.inner_reduced && !axes.reduced.empty() && !axes.kept.empty() && axes.inner >= kLongRow)
+    return Way::RowsFirst;
   if (axes.inner_reduced) return Way::Rows;
   // Columns of several axes are rare: they are read like rows, across memory.
   if (axes.reduced.size() > 1) return outputs >= 16384 ? Way::Each : Way::Rows;
   const bool small_slices = outer > 1 && count * axes.inner <= 512;
   return small_slices || (outputs >= 65536 && count <= 256) ? Way::Each : Way::Columns;
+}
+
+/// What is left of a tensor whose innermost axis is gone, [outermost, ...], and which of its axes are
+/// reduced.
+struct Outer {
+  Shape shape;
+  std::vector<int> reduced;
+
+  explicit Outer(const JoinedAxes& axes) {
+    std::vector<std::pair<JoinedAxes::Axis, bool>> all;
+    for (const JoinedAxes::Axis& axis : axes.kept) all.emplace_back(axis, false);
+    for (const JoinedAxes::Axis& axis : axes.reduced) all.emplace_back(axis, true);
+    std::sort(all.begin(), all.end(),
+              [](const auto& a, const auto& b) { return a.first.stride > b.first.stride; });
+    std::vector<std::int64_t> dims;
+    for (const auto& [axis, is_reduced] : all) {
+      if (is_reduced) reduced.push_back(static_cast<int>(dims.size()));
+      dims.push_back(axis.size);
+    }
+    shape = Shape(std::move(dims));
+  }
+};
+
+template <class Op, class T>
+PreparedKernel prepare_rows_first(const PrepareContext& c, const JoinedAxes& axes, T divisor) {
+  using C = typename Op::template Compute<T>;
+  const Outer outer(axes);
+  const std::int64_t rows = outer.shape.elements(), length = axes.inner;
+  const PreparedKernel rest = prepare_reduce<typename Op::Combine, T>(c, outer.shape, outer.reduced, divisor);
+  DeviceAxes kept, reduced;
+  kept.add(rows, length);
+  reduced.add(length, 1);
+  const RowCut cut(rows, length, false);
+  const std::size_t bytes = (static_cast<std::size_t>(rows) * sizeof(C) + 255) / 256 * 256;
+  PreparedKernel kernel;
+  kernel.scratch_bytes = bytes + rest.scratch_bytes;
+  kernel.run = [=, rest = rest.run](const KernelArgs& a) {
+    launch_rows<Op>(a.stream, a.in<C>(0), kept, reduced, rows, length, cut, true,
+                    PartStore<C>{static_cast<C*>(a.scratch)});
+    void* sums = a.scratch;
+    KernelArgs of_sums = a;
+    of_sums.inputs = &sums;
+    of_sums.scratch = static_cast<char*>(a.scratch) + bytes;
+    rest(of_sums);
+  };
+  return kernel;
 }
 
 }  // namespace
@@ -192,6 +245,7 @@ PreparedKernel prepare_reduce(const PrepareContext& c, const Shape& shape, const
   using Combine = typename Op::Combine;
   const JoinedAxes joined(shape, axes);
   const Way way = way_of(joined);
+  if (way == Way::RowsFirst) return prepare_rows_first<Op, T>(c, joined, divisor);
   const Geometry g(c, joined, way == Way::Columns);
   PreparedKernel kernel;
   if (way == Way::Each) {

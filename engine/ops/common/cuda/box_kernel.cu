@@ -50,14 +50,25 @@ __global__ void copy_rows_kernel(const __grid_constant__ RowCopies copies) {
   auto* dst = reinterpret_cast<Unit*>(c.dst);
   const std::int64_t step = static_cast<std::int64_t>(end_block - c.first_block) * blockDim.x;
   std::int64_t i = static_cast<std::int64_t>(blockIdx.x - c.first_block) * blockDim.x + threadIdx.x;
-  if (c.units == c.width) {
-    for (; i < c.units; i += step) dst[i] = src[i];
-  } else if (c.units < kDividerLimit) {
-    for (; i < c.units; i += step) {
-      const auto at = static_cast<std::uint32_t>(i);
-      const std::uint32_t row = c.by_width.quotient(at);
-      const std::uint32_t column = at - row * c.by_width.divisor();
-      dst[row * c.dst_stride + column] = src[row * c.src_stride + column];
+  constexpr int kTogether = 4;  // loads before the first store
+  if (c.units < kDividerLimit) {
+    for (; i < c.units; i += kTogether * step) {
+      Unit units[kTogether];
+      std::int64_t to[kTogether];
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        if (i + k * step >= c.units) break;
+        const auto at = static_cast<std::uint32_t>(i + k * step);
+        const std::uint32_t row = c.by_width.quotient(at);
+        const std::uint32_t column = at - row * c.by_width.divisor();
+        to[k] = row * c.dst_stride + column;
+        units[k] = src[row * c.src_stride + column];
+      }
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        if (i + k * step >= c.units) break;
+        dst[to[k]] = units[k];
+      }
     }
   } else {
     for (; i < c.units; i += step) {
@@ -212,30 +223,34 @@ struct TransposedBox {
   std::int64_t line_tiles, inner_tiles, planes;
   BoxAxis at[BoxCopy::kMaxAxes];  // of the planes, innermost first
   int axes;
+  Divider by_line_tiles, by_inner_tiles, by_size[BoxCopy::kMaxAxes];
 };
 
 template <class T>
 __global__ void transpose_kernel(const T* src, T* dst, const __grid_constant__ TransposedBox box) {
   __shared__ T tile[kTile][kTile + 1];  // [inner][line]; the odd pitch spreads columns over the banks
-  const std::int64_t tiles = box.line_tiles * box.inner_tiles * box.planes;
-  for (std::int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
-    const std::int64_t first_line = t % box.line_tiles * kTile;
-    std::int64_t rest = t / box.line_tiles;
-    const std::int64_t first_inner = rest % box.inner_tiles * kTile;
-    rest /= box.inner_tiles;
+  const auto tiles = static_cast<std::uint32_t>(box.line_tiles * box.inner_tiles * box.planes);
+  for (std::uint32_t t = blockIdx.x; t < tiles; t += gridDim.x) {
+    const std::uint32_t column = box.by_line_tiles.quotient(t);
+    const std::int64_t first_line = std::int64_t{t - column * box.by_line_tiles.divisor()} * kTile;
+    std::uint32_t rest = box.by_inner_tiles.quotient(column);
+    const std::int64_t first_inner = std::int64_t{column - rest * box.by_inner_tiles.divisor()} * kTile;
     const T* from = src;
     T* to = dst;
     for (int k = 0; k < box.axes; ++k) {
-      const std::int64_t index = rest % box.at[k].size;
+      const std::uint32_t next = k + 1 < box.axes ? box.by_size[k].quotient(rest) : 0;
+      const std::int64_t index = rest - next * box.by_size[k].divisor();
       from += index * box.at[k].src_stride;
       to += index * box.at[k].dst_stride;
-      rest /= box.at[k].size;
+      rest = next;
     }
+#pragma unroll
     for (int r = threadIdx.y; r < kTile; r += kTileRows) {
       const std::int64_t line = first_line + threadIdx.x, inner = first_inner + r;
       if (line < box.lines && inner < box.inner) tile[r][threadIdx.x] = from[inner * box.inner_stride + line];
     }
     __syncthreads();
+#pragma unroll
     for (int r = threadIdx.y; r < kTile; r += kTileRows) {
       const std::int64_t line = first_line + r, inner = first_inner + threadIdx.x;
       if (line < box.lines && inner < box.inner) to[line * box.line_stride + inner] = tile[threadIdx.x][r];
@@ -267,8 +282,8 @@ constexpr std::int64_t kLeastSide = 16;
 
 bool fits_tiles(const BoxCopy& copy) {
   const auto axes = copy.axes();
-  return copy.transposed() && axes[axes.size() - 1].size >= kLeastSide &&
-         axes[axes.size() - 2].size >= kLeastSide;
+  return copy.transposed() && copy.elements() < kDividerLimit * kLeastSide * kLeastSide &&
+         axes[axes.size() - 1].size >= kLeastSide && axes[axes.size() - 2].size >= kLeastSide;
 }
 
 Transposed transposed(const BoxPlan::Part& part) {
@@ -284,7 +299,13 @@ Transposed transposed(const BoxPlan::Part& part) {
   box.inner_tiles = (inner.size + kTile - 1) / kTile;
   box.planes = part.copy.elements() / (lines.size * inner.size);
   box.axes = static_cast<int>(axes.size()) - 2;
-  for (std::size_t i = 0; i + 2 < axes.size(); ++i) box.at[axes.size() - 3 - i] = axes[i];
+  box.by_line_tiles = Divider(box.line_tiles);
+  box.by_inner_tiles = Divider(box.inner_tiles);
+  for (std::size_t i = 0; i + 2 < axes.size(); ++i) {
+    const std::size_t k = axes.size() - 3 - i;
+    box.at[k] = axes[i];
+    box.by_size[k] = Divider(axes[i].size);
+  }
   return {part.input,
           part.output,
           part.copy.src_offset(),
