@@ -47,7 +47,7 @@ constexpr auto kPasses = std::to_array<Pass>({
      "one node for attention that is written as products, masks and softmax"},
     {"shared_factors", "rewrite", kAll, share_factors,
      "products of many matrices with one are one product of all their rows"},
-    {"channels_last", "rewrite", kDevice, put_channels_last,
+    {"channels_last", "rewrite", kAll, put_channels_last,
      "images of convolutions, and what is computed from them, have their channels last"},
     {"bag_updates", "rewrite", kAll, bag_updates,
      "sparse updates read the gradients of bags' sums, not rows of single ids"},

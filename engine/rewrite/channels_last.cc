@@ -1,16 +1,15 @@
 // Convolutions of images whose channels come first (NCHW, as PyTorch and ONNX write them) read and write
-// channels that come last, which tensor cores and the passes behind this one want:
+// channels that come last, which tensor cores, oneDNN and the passes behind this one want:
 //
-//   Conv2D(x, NCHW)          -> T(Conv2D(T'(x), NHWC))          its gradients, pooling and batch norm
-//   likewise f(T(x), T(y), b, ...)    -> T(f(x, y, b reshaped, ...))      elementwise; sums, means,
-//   concatenation,
-//                                                                splits, padding, gathers by their axes
-//   T'(T(x))                 -> x
+//   Conv2D(x, NCHW)     -> T(Conv2D(T'(x), NHWC))     so do its gradients, pooling and batch norm
+//   f(T(x), T(y), b)    -> T(f(x, y, b reshaped))     elementwise; sums, means, concatenation, splits,
+//                                                     padding and gathers have their axes changed
+//   T'(T(x))            -> x
 //
 // T moves channels to the front, T' to the end. So transpositions move down until they meet their opposite,
 // or a node that wants channels first, such as a flattening. Only T moves: of images of a convolution, with
 // one axis or two (a unit axis may go or come on the way). An elementwise node takes channels last where at
-// least half of its large operands are ready so. On devices only, and only in graphs with such convolutions.
+// least half of its large operands are ready so. Only in graphs with such convolutions.
 #include <fmt/format.h>
 
 #include <algorithm>
