@@ -245,6 +245,11 @@ TEST(JobTest, ChecksNameTheFieldThatIsMissing) {
                 j.mutable_strategy()->mutable_compression()->set_kind(proto::Compression::INT8);
               }),
               HasSubstr("strategy.compression is for sums"));
+  EXPECT_THAT(broken([](proto::Job& j) {
+                j.mutable_strategy()->set_kind(proto::Strategy::MIRRORED);
+                j.mutable_strategy()->set_backend(proto::Strategy::MPI);
+              }),
+              HasSubstr("replicas are threads of one"));
 }
 
 TEST(JobTest, AScaleOfZeroIsRefusedAndNoneIsOne) {
