@@ -50,7 +50,7 @@ class MirroredTest : public IntegrationTest {
   void expect_bits_of_processes(const Job& of, int devices, int processes, const std::string& name) {
     SCOPED_TRACE(name);
     const auto saved = [&](const char* which) {
-      return of.with(checkpoints_in(directory() / (name + which), kSteps));
+      return of.with(checkpoints_in(directory() / (name + which), 5));
     };
     const Path apart = directory() / (name + "-apart"), together = directory() / (name + "-together");
     Cluster workers(apart, saved("-a").with({"strategy.kind=ALLREDUCE"}), {devices * processes, 0});
@@ -92,10 +92,11 @@ TEST_F(MirroredTest, SettingsMeanWhatTheyMeanForProcesses) {
 }
 
 TEST_F(MirroredTest, BatchNormAndDropoutAreThoseOfProcesses) {
-  for (const char* synchronised : {"false", "true"})
-    expect_bits_of_processes(
-        cnn().with({"steps=20", std::string("strategy.sync_batch_norm=") + synchronised}), 2, 1,
-        std::string("cnn-") + synchronised);
+  const Job normalised = cnn().with({"model.name=resnet18", "model.hidden=4,4,8,8", "steps=5"});
+  for (const std::string synchronised : {"false", "true"})
+    expect_bits_of_processes(normalised.with({"strategy.sync_batch_norm=" + synchronised}), 2, 1,
+                             "batch norm " + synchronised);
+  expect_bits_of_processes(mlp().with({"model.dropout=0.3", "steps=20"}), 3, 1, "dropout");
 }
 
 TEST_F(MirroredTest, LossesAreThoseOfOneProcess) {
@@ -199,16 +200,26 @@ TEST_F(MirroredTest, WhoAsksSeesAllReplicasAndARequestToStopSavesAndEnds) {
 /// Only the second replica reads the second file.
 TEST_F(MirroredTest, AReplicaThatFailsEndsTheJobWithItsName) {
   std::string good;
-  for (int i = 0; i < 40; ++i) good += "1,0\n";
-  const std::string files = write("a.csv", good) + "," + write("b.csv", good + "what,0\n");
-  const std::string text = R"(name: "csv" steps: 5 model { name: "mlp" hidden: 4 }
+  for (int i = 0; i < 40; ++i) good += "1,a,0\n";
+  const std::string files = write("a.csv", good) + "," + write("b.csv", good + "what,a,0\n");
+  const std::string text = R"(name: "csv" steps: 5 model { name: "wide_deep" hidden: 4 embedding_dim: 2 }
     input { format: CSV shard: FILES global_batch_size: 8
-      columns { name: "x" kind: NUMERIC } columns { name: "y" kind: LABEL } }
+      columns { name: "x" kind: NUMERIC } columns { name: "c" kind: CATEGORICAL buckets: 7 }
+      columns { name: "y" kind: LABEL } }
     optimizer { kind: SGD learning_rate: 0.1 } runtime { device: CPU })";
   const Job of{write("csv.pbtxt", text), "", {"input.train_files=" + files, "evaluation.enabled=false"}};
-  const auto trained = run("train", mirrored(of, 2).arguments());
-  EXPECT_EQ(trained->exit_code(), 2) << trained->err();
-  EXPECT_THAT(trained->err(), AllOf(HasSubstr("replica /cpu:1: "), HasSubstr("b.csv' line 41: ")));
+  const auto expect_named = [&](const char* name, const Job& which, int exit, const char* why) {
+    const auto trained = run(name, mirrored(which, 2).arguments());
+    EXPECT_EQ(trained->exit_code(), exit) << trained->err();
+    EXPECT_THAT(trained->err(), AllOf(HasSubstr("replica /cpu:1: "), HasSubstr(why)));
+  };
+  expect_named("reads", of, 2, "b.csv' line 41: ");
+  // Between steps that the replicas make together, of which the first one waits for the next.
+  write("b.csv", good + "3e38,a,0\n" + good);
+  expect_named(
+      "trains",
+      of.with({"input.shuffle=false", "strategy.average_every_steps=50", "steps=100", "staging.capacity=1"}),
+      1, "step 1");
 }
 
 TEST_F(MirroredTest, WhatItDoesNotTakeIsRefusedByName) {
