@@ -1,6 +1,7 @@
 // Strategy MIRRORED: replicas in one process. Whole jobs as processes, on virtual devices of the CPU: the
 // bits of as many processes of ALLREDUCE, the losses of one, checkpoints of all strategies, one log and one
 // table, failures and requests to stop.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -220,6 +221,82 @@ TEST_F(MirroredTest, AReplicaThatFailsEndsTheJobWithItsName) {
       "trains",
       of.with({"input.shuffle=false", "strategy.average_every_steps=50", "steps=100", "staging.capacity=1"}),
       1, "step 1");
+}
+
+/// A graph as TensorFlow 1 writes it in text: so many towers, each on its part of a split; 1: no split.
+std::string tower_graph(int towers) {
+  std::string text;
+  const auto node = [&](const std::string& name, const std::string& op,
+                        const std::vector<std::string>& inputs, const std::string& attributes,
+                        const std::string& device = "") {
+    text += fmt::format("node {{ name: '{}' op: '{}' device: '{}' ", name, op, device);
+    for (const std::string& input : inputs) text += fmt::format("input: '{}' ", input);
+    text += attributes + " }\n";
+  };
+  const std::string f = "attr { key: 'T' value { type: DT_FLOAT } } ";
+  const auto constant = [&](const std::string& name, const std::string& type, const std::string& value) {
+    node(name, "Const", {},
+         fmt::format("attr {{ key: 'dtype' value {{ type: {0} }} }} attr {{ key: 'value' value {{ tensor {{ "
+                     "dtype: {0} tensor_shape {{ {1} }} }} }}",
+                     type, value));
+  };
+  for (const auto& [name, shape] :
+       {std::pair("dense", "dim { size: -1 } dim { size: 3 }"), std::pair("label", "dim { size: -1 }")})
+    node(name, "Placeholder", {},
+         fmt::format("attr {{ key: 'dtype' value {{ type: DT_FLOAT }} }} attr {{ key: 'shape' value {{ shape "
+                     "{{ {} }} }} }}",
+                     shape));
+  constant("first", "DT_FLOAT", "dim { size: 3 } dim { size: 1 } } float_val: 0.125");
+  constant("axis", "DT_INT32", "} int_val: 0");
+  constant("parts", "DT_FLOAT", fmt::format("}} float_val: {}", towers));
+  node("w", "VarHandleOp", {},
+       "attr { key: 'dtype' value { type: DT_FLOAT } } attr { key: 'shape' value { shape { dim { size: 3 } "
+       "dim { "
+       "size: 1 } } } } attr { key: 'shared_name' value { s: 'w' } }");
+  node("w/assign", "AssignVariableOp", {"w", "first"}, "attr { key: 'dtype' value { type: DT_FLOAT } }");
+  if (towers > 1)
+    for (const std::string of : {"dense", "label"})
+      node(of + "/split", "Split", {"axis", of},
+           f + fmt::format("attr {{ key: 'num_split' value {{ i: {} }} }}", towers));
+  std::vector<std::string> losses;
+  for (int i = 0; i < towers; ++i) {
+    const std::string tower = fmt::format("tower_{}/", i), gpu = fmt::format("/gpu:{}", i);
+    const auto part = [&](const std::string& of) {
+      return towers > 1 ? fmt::format("{}/split:{}", of, i) : of;
+    };
+    node(tower + "read", "ReadVariableOp", {"w"}, "attr { key: 'dtype' value { type: DT_FLOAT } }", gpu);
+    node(tower + "product", "MatMul", {part("dense"), tower + "read"}, f, gpu);
+    node(tower + "y", "Squeeze", {tower + "product"},
+         f + "attr { key: 'squeeze_dims' value { list { i: 1 } } }", gpu);
+    node(tower + "rows", "SquaredDifference", {tower + "y", part("label")}, f, gpu);
+    node(tower + "loss", "Mean", {tower + "rows", "axis"}, f, gpu);
+    losses.push_back(tower + "loss");
+  }
+  node("sum", "AddN", losses, f + fmt::format("attr {{ key: 'N' value {{ i: {} }} }}", towers));
+  node("loss", "RealDiv", {"sum", "parts"}, f);
+  return text;
+}
+
+/// Each of them on a replica, with the rows that it would have.
+TEST_F(MirroredTest, TowersOfAGraphAreReplicas) {
+  const std::string text = R"(name: "towers" seed: 3 steps: 20
+    input { format: GENERATOR generator { rows: 600 } global_batch_size: 48
+      columns { name: "a" kind: NUMERIC } columns { name: "b" kind: NUMERIC } columns { name: "c" kind: NUMERIC }
+      columns { name: "clicked" kind: LABEL } }
+    optimizer { kind: SGD learning_rate: 0.1 } evaluation { enabled: false }
+    streams { count: 1 policy: NONE } runtime { intra_op_threads: 1 device: CPU })";
+  const auto of = [&](int towers) {
+    const std::string file = write(fmt::format("{}.pbtxt", towers), tower_graph(towers));
+    return Job{write("towers.job", text), "", {"model.graph.file=" + file, "model.graph.loss=loss"}};
+  };
+  const std::vector<float> expected = train("one", of(1)), plain = train("two", mirrored(of(1), 2));
+  EXPECT_EQ(train("towers", mirrored(of(2), 2)), plain) << "the bits of the graph without towers";
+  ASSERT_EQ(plain.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(plain[i], expected[i], 1e-6) << i;
+  const auto wrong = run("wrong", mirrored(of(2), 3).arguments());
+  EXPECT_EQ(wrong->exit_code(), 2) << wrong->err();
+  EXPECT_THAT(wrong->err(), HasSubstr("the graph has towers for 2 GPUs, and there are 3 replicas: set "
+                                      "strategy.mirrored.devices: 2"));
 }
 
 TEST_F(MirroredTest, WhatItDoesNotTakeIsRefusedByName) {

@@ -34,6 +34,13 @@ bool reads_alike(const RunContext& run) {
          !run.job.input().has_follow();
 }
 
+void check_towers(const ModelGraph& model, int replicas) {
+  if (model.towers == 0 || model.towers == replicas) return;
+  throw InvalidArgument(fmt::format(
+      "the graph has towers for {0} GPUs, and there {2} {1} {3}: set strategy.mirrored.devices: {0}",
+      model.towers, replicas, replicas == 1 ? "is" : "are", replicas == 1 ? "replica" : "replicas"));
+}
+
 }  // namespace
 
 RunInput load_rows(const RunContext& run, const std::optional<CheckpointRun>& id) {
@@ -54,6 +61,7 @@ RunInput load_rows(const RunContext& run, const std::optional<CheckpointRun>& id
         reads_alike(run) ? run.options.replicas->rows(run.options.replica, read, run.stop.token()) : read();
   }
   input.model = job_model(run.job, *input.data.train);
+  check_towers(input.model, peers.world);
   check_labels(run.job, input.model, *input.data.train);
   if (input.data.test) check_labels(run.job, input.model, *input.data.test);
   if (hooks)
