@@ -87,17 +87,18 @@ class GatedCommunicator final : public Communicator {
   }
 
  private:
-  /// Runs the operation; on the host's stream when all of the process have come to it. Who does not run it is
-  /// missed by the others of the process, too.
+  /// Runs the operation when all of the process have come to it; on a GPU's stream it returns when all have
+  /// enqueued it. Who does not run it is missed by the others of the process, too.
   template <class Operation>
   void gated(std::string_view name, StreamRef stream, const WaitContext& wait, Operation operation) {
-    if (stream.kind == StreamKind::Host) gate_->pass(place_, name, wait);
+    gate_->pass(place_, name, wait);
     try {
       operation();
     } catch (const Error& error) {
       gate_->break_off(error.code(), error.message());
       throw;
     }
+    if (stream.kind == StreamKind::Cuda) gate_->pass(place_, name, wait);
   }
 
   const std::unique_ptr<Communicator> within_;

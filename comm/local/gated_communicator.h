@@ -1,8 +1,10 @@
 // A communicator of threads of one process whose GPUs meet in kernels. While a kernel of one waits for that
 // of another, a call of the other's thread that frees or maps memory may wait for it in turn, as the driver
-// has one lock a process: both would wait until a deadline. So the ranks of the process come to a gate before
-// each step, and before each operation of the host: none is in a kernel of the communicator while another
-// prepares or saves something.
+// has one lock a process: both would wait until a deadline. So may one that launches a kernel for the first
+// time, which the driver loads then. So the ranks of the process come to a gate before each step and each
+// operation, and behind what is enqueued on GPUs: none is in a kernel of the communicator while another
+// prepares, loads or saves something. Replays of a captured step call no operations: they cost one meeting
+// each.
 #pragma once
 
 #include <memory>
