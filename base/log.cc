@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log_file.h"
 #include "base/status_line.h"
+#include "base/thread_log.h"
 
 namespace braid {
 namespace {
@@ -48,6 +49,8 @@ spdlog::logger& logger() {
 }
 
 constexpr std::size_t kKeptLines = 1000;
+
+thread_local std::string repeats_as;  // of this thread; empty: its lines are its own
 
 struct OtherSinks {
   std::string pattern = kPattern;
@@ -106,7 +109,16 @@ void log_to_file(const std::filesystem::path& file) {
   });
 }
 
+void repeat_log_as(std::string name) { repeats_as = std::move(name); }
+
 void log_line(LogLevel level, std::string_view message) {
+  std::string named;
+  if (!repeats_as.empty()) {
+    if (level == LogLevel::Info) level = LogLevel::Debug;
+    if (!log_enabled(level)) return;
+    named = fmt::format("{}: {}", repeats_as, message);
+    message = named;
+  }
   above_status_line([&] {
     choose_colour();
     logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));

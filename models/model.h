@@ -91,7 +91,8 @@ struct ModelGraph {
   std::unique_ptr<GraphDef> inference;
   std::vector<std::string> updates;  // nodes that run in each training step for their effect
   std::string loss;                  // scalar: mean over the batch
-  std::string prediction;            // see `predicts`
+  int towers = 0;  // of a graph that had one for each of several GPUs, and is now one of them; 0: of none
+  std::string prediction;  // see `predicts`
   std::vector<std::string>
       columns;        // input columns that it reads; each feeds the placeholder of the same name
   std::string label;  // the column that holds the truth

@@ -6,7 +6,7 @@ usage: scale_out.py [--braid BINARY] [--workers N] [--servers N] [--rows 4096,16
 
 Trains each model (dlrm, dlrm_large with 1,000,000 rows of 32 numbers a table, deepfm, wide_deep, mmoe) as a user would,
 from rows in memory through the stage, with as many rows a worker: on one GPU (LOCAL), on N of them under HYBRID and
-ALLREDUCE over NCCL, and with parameter servers on the host: PS (BSP), PS_AHEAD (the same with pulls ahead), PS_ASP.
+ALLREDUCE over NCCL, on N of one process (MIRRORED), and with parameter servers on the host: PS (BSP), PS_AHEAD (the same with pulls ahead), PS_ASP.
 The ways take turns, and the median of the turns counts. Prints a JSON line a model and size: us a step, examples/s over
 all workers, the gain over one GPU, and the share of the time that the leader waited for input.
 --trace also writes each way's Perfetto trace there.
@@ -42,6 +42,7 @@ WAYS = {
     "LOCAL": ("LOCAL", [], 1),
     "HYBRID": ("HYBRID", NCCL, 1),
     "ALLREDUCE": ("ALLREDUCE", NCCL, 0.4),
+    "MIRRORED": ("MIRRORED", [], 0.4),
     "PS": ("PS", [], 0.2),
     "PS_AHEAD": ("PS", ["strategy.ps.pull_ahead=true"], 0.2),
     "PS_ASP": ("PS", ["strategy.consistency=ASP"], 0.2),
@@ -71,6 +72,7 @@ def run(args, name, way, rows, data, steps):
     model, overrides = MODELS[name]
     strategy, settings, _ = WAYS[way]
     workers = 1 if way == "LOCAL" else args.workers
+    processes = 1 if way == "MIRRORED" else workers
     servers = args.servers if strategy == "PS" else 0
     job = os.path.join(models.ROOT, "examples/jobs", JOB_FILES.get(model, models.JOBS[model][0]))
     settings = [f"strategy.kind={strategy}", f"input.global_batch_size={rows * workers}", f"steps={steps}", "epochs=0",
@@ -78,7 +80,9 @@ def run(args, name, way, rows, data, steps):
                 "runtime.device=CUDA", "metrics.progress_seconds=0.05", *settings, *overrides, *args.set]
     if args.trace:
         settings += [f"metrics.trace_file={args.trace}/{name}-{rows}-{way}-%r.json", "metrics.sample_every_seconds=0.1"]
-    command = [args.braid, *([] if workers == 1 else ["launch", "--workers", str(workers), "--ps", str(servers), "--"]),
+    if way == "MIRRORED":
+        settings.append(f"strategy.mirrored.devices={workers}")
+    command = [args.braid, *([] if processes == 1 else ["launch", "--workers", str(processes), "--ps", str(servers), "--"]),
                "train", "--job", job, "--data-dir", data]
     for setting in settings:
         command += ["--set", setting]

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "comm/local/local_group.h"
 #include "comm/reduce.h"
+#include "comm/sum_order.h"
 
 namespace braid::comm {
 namespace {
@@ -34,7 +35,8 @@ class LocalCommunicator final : public Communicator {
     collective(offer, wait, [&] {
       // Nobody else reads or writes the elements that this rank makes for everybody, so input may be output.
       auto first = count * rank_ / size_, last = count * (rank_ + 1) / size_;
-      reduce_range(first, last, dtype, op,
+      const bool direct = is_summed_directly(static_cast<std::int64_t>(bytes_of(count, dtype)), size_);
+      reduce_range(first, last, direct ? 0 : rank_, dtype, op,
                    [&](std::size_t offset, const std::byte* block, std::size_t bytes) {
                      for (int to = 0; to < size_; ++to)
                        std::memcpy(group_->offer(to).output + offset, block, bytes);
@@ -49,7 +51,7 @@ class LocalCommunicator final : public Communicator {
     collective(offer, wait, [&] {
       auto first = rank_ * count_per_rank;
       auto start = bytes_of(first, dtype);
-      reduce_range(first, first + count_per_rank, dtype, op,
+      reduce_range(first, first + count_per_rank, rank_ + 1, dtype, op,
                    [&](std::size_t offset, const std::byte* block, std::size_t bytes) {
                      std::memcpy(offer.output + (offset - start), block, bytes);
                    });
@@ -199,18 +201,20 @@ class LocalCommunicator final : public Communicator {
     group_->part();
   }
 
-  /// Reduces elements [first, last) of all inputs, in the order of ranks, a block at a time:
-  /// put(offset_bytes, block, bytes).
+  /// Reduces elements [first, last) of all inputs, in the order of ranks from `begin` on (mod size), a block
+  /// at a time: put(offset_bytes, block, bytes).
   template <class Put>
-  void reduce_range(std::int64_t first, std::int64_t last, DType dtype, ReduceOp op, Put put) const {
+  void reduce_range(std::int64_t first, std::int64_t last, int begin, DType dtype, ReduceOp op,
+                    Put put) const {
     alignas(64) std::array<std::byte, kBlockBytes> block;
     auto block_count = kBlockBytes / static_cast<std::int64_t>(dtype_size(dtype));
     for (auto at = first; at < last; at += block_count) {
       auto count = std::min(block_count, last - at);
       auto offset = bytes_of(at, dtype), bytes = bytes_of(count, dtype);
-      std::memcpy(block.data(), group_->offer(0).input + offset, bytes);
-      for (int from = 1; from < size_; ++from)
-        reduce_pair(block.data(), block.data(), group_->offer(from).input + offset, count, dtype, op);
+      std::memcpy(block.data(), group_->offer(begin % size_).input + offset, bytes);
+      for (int next = 1; next < size_; ++next)
+        reduce_pair(block.data(), block.data(), group_->offer((begin + next) % size_).input + offset, count,
+                    dtype, op);
       put(offset, block.data(), bytes);
     }
   }

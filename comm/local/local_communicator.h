@@ -1,6 +1,6 @@
 // The communicator of ranks that are threads of one process: each reads the others' memory where it is. Sums
-// are made in the order of ranks. All operations wait for all ranks (send and recv: for the other), so a
-// return means that nobody reads the caller's memory any more.
+// are made in the order that comm/sum_order.h says, the ring's. All operations wait for all ranks (send and
+// recv: for the other), so a return means that nobody reads the caller's memory any more.
 //
 // Arguments that differ between ranks are an InvalidArgument on all of them. A rank whose communicator is
 // destroyed while others wait for it is gone: Unavailable.

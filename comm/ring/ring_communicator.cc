@@ -34,7 +34,7 @@ class RingCommunicator final : public Communicator {
     auto header = make_header(Operation::AllReduce, count, dtype, static_cast<int>(op));
     auto bytes = bytes_of(count, dtype);
     if (size_ == 1) return copy(output, input, bytes);
-    if (static_cast<std::int64_t>(bytes) <= kDirectBytes && size_ <= kDirectRanks)
+    if (is_summed_directly(static_cast<std::int64_t>(bytes), size_))
       return all_reduce_direct(header, input, output, dtype, op, wait);
     auto* in = static_cast<const std::byte*>(input);
     auto* out = static_cast<std::byte*>(output);

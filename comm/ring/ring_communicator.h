@@ -1,10 +1,8 @@
 // The communicator over TCP for host tensors: ring reduce-scatter and all-gather with the reduction of one
 // piece under way while the next arrives; direct exchange for small arrays, all_to_all and send/recv.
 //
-// Order of sums (so that a repeated call gives the same bits): arrays of at most kDirectBytes in groups of at
-// most kDirectRanks are summed in the order of ranks; larger ones are cut into `size` nearly equal segments,
-// and segment s is summed in the order s, s + 1, ..., s + size - 1 (mod size); reduce_scatter sums segment s
-// in the order s + 1, ..., s. One rank makes each sum and the others copy it.
+// Sums are made in the order that comm/sum_order.h says, so that a repeated call gives the same bits. One
+// rank makes each sum and the others copy it.
 //
 // Every rank is connected with every other (connect_mesh.h), so the death of any is noticed at once; a silent
 // one is named after its deadline, by all ranks alike, even by those that wait for it only through others.
@@ -15,6 +13,7 @@
 
 #include "comm/communicator.h"
 #include "comm/rendezvous/rendezvous.h"
+#include "comm/sum_order.h"
 #include "comm/transport/transport.h"
 
 namespace braid::comm {
@@ -32,9 +31,6 @@ struct RingOptions {
   std::string name = "ring";
   Security security{};
 };
-
-inline constexpr std::int64_t kDirectBytes = 16 << 10;
-inline constexpr int kDirectRanks = 8;
 
 /// Returns when this rank is connected with all others.
 /// Throws: DeadlineExceeded naming the ranks that did not come, Cancelled, Unavailable, InvalidArgument.

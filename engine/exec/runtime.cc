@@ -15,7 +15,10 @@ struct Runtime::Impl {
         device_graphs(options.device_graphs),
         device_check(options.device_check),
         variables(device.get()) {
-    if (options.trace) trace = std::make_unique<Trace>();
+    if (options.whole_trace)
+      trace = std::make_unique<Trace>(*options.whole_trace, options.trace_prefix);
+    else if (options.trace)
+      trace = std::make_unique<Trace>();
   }
 
   ThreadPool pool;

@@ -110,6 +110,10 @@ class Trace;  // engine/exec/trace.h
 struct RuntimeOptions {
   int intra_op_threads = 1;
   bool trace = false;
+  /// In place of a trace of its own: the process's, which outlives the runtime, where this one's tracks begin
+  /// with `trace_prefix`.
+  Trace* whole_trace = nullptr;
+  std::string trace_prefix = {};
   /// For programs of the device; null: only programs of the host can run.
   std::shared_ptr<Accelerator> device = nullptr;
   /// Whether a device's segments are captured and replayed as graphs; else they are launched op by op.

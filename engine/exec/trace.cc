@@ -31,7 +31,11 @@ std::vector<TraceSlice> TraceTrack::slices() const {
 Trace::Trace(std::size_t slices_per_track, bool recording)
     : capacity_(std::max<std::size_t>(slices_per_track, 1)), recording_(recording) {}
 
+Trace::Trace(Trace& whole, std::string prefix)
+    : whole_(&whole), prefix_(std::move(prefix)), recording_(false) {}
+
 TraceTrack& Trace::track(const std::string& name) {
+  if (whole_) return whole_->track(prefix_ + name);
   std::lock_guard lock(mu_);
   for (TraceTrack& track : tracks_)
     if (track.name() == name) return track;
@@ -39,6 +43,7 @@ TraceTrack& Trace::track(const std::string& name) {
 }
 
 const char* Trace::intern(std::string_view name) {
+  if (whole_) return whole_->intern(name);
   std::lock_guard lock(mu_);
   const auto found = names_.find(name);
   return (found != names_.end() ? found : names_.emplace(name).first)->c_str();
@@ -46,6 +51,7 @@ const char* Trace::intern(std::string_view name) {
 
 void Trace::describe(const char* name, std::string nodes) {
   if (nodes.empty()) return;
+  if (whole_) return whole_->describe(name, std::move(nodes));
   std::lock_guard lock(mu_);
   nodes_[name] = std::move(nodes);
 }
@@ -115,6 +121,7 @@ class Writer {
 void Trace::write(std::ostream& out, const std::string& process) const { write(out, process, Window{}); }
 
 void Trace::write(std::ostream& out, const std::string& process, const Window& window) const {
+  if (whole_) return whole_->write(out, process, window);
   std::vector<const TraceTrack*> tracks;
   std::map<const void*, std::string> nodes;
   {

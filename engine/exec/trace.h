@@ -59,9 +59,11 @@ class Trace {
   static constexpr std::size_t kDefaultCapacity = 1 << 15;
 
   explicit Trace(std::size_t slices_per_track = kDefaultCapacity, bool recording = true);
+  /// Draws into `whole`, which outlives it: its tracks are `prefix` + name there, all else is the whole's.
+  Trace(Trace& whole, std::string prefix);
 
-  void set_recording(bool on) { recording_ = on; }
-  bool recording() const { return recording_; }
+  void set_recording(bool on) { flag() = on; }
+  bool recording() const { return whole_ ? whole_->recording() : recording_.load(); }
 
   /// The track of that name; made, at the end of the list, when there is none. Lives as long as the trace.
   TraceTrack& track(const std::string& name);
@@ -81,7 +83,11 @@ class Trace {
   void write(std::ostream& out, const std::string& process, const Window& window) const;
 
  private:
-  const std::size_t capacity_;
+  std::atomic<bool>& flag() { return whole_ ? whole_->flag() : recording_; }
+
+  Trace* const whole_ = nullptr;  // null: it is one
+  const std::string prefix_;
+  const std::size_t capacity_ = 1;
   std::atomic<bool> recording_;
   const TraceTime epoch_ = TraceTime::clock::now();
   mutable std::mutex mu_;

@@ -16,8 +16,8 @@ from braid.scopes import (colocate, constant, control, device, gradients, name_s
                           variable)
 from braid.session import Session
 from braid import callbacks, data, io, losses, nn, ops, optim
-from braid.settings import (AllReduce, Checkpoint, History, Hybrid, Local, Outputs, PS, PSAllReduce, Pipeline, StepResult,
-                            TensorParallel)
+from braid.settings import (AllReduce, Checkpoint, History, Hybrid, Local, Mirrored, Outputs, PS, PSAllReduce, Pipeline,
+                            StepResult, TensorParallel)
 from braid.train import Trainer
 from braid.ops import load_library as load_op_library
 from braid import _exit

@@ -74,6 +74,12 @@ class AllReduce(_Strategy):
     kind = "ALLREDUCE"
 
 
+class Mirrored(_Strategy):
+    """AllReduce among the devices of this process (mirrored={"devices": 2})."""
+
+    kind = "MIRRORED"
+
+
 class Hybrid(_Strategy):
     """Tables spread over the workers, the rest as AllReduce."""
 
@@ -110,7 +116,7 @@ def as_strategy(strategy):
     if not isinstance(strategy, str):
         return strategy
     if strategy != "auto":
-        return {"local": Local, "ps": PS, "allreduce": AllReduce, "hybrid": Hybrid,
+        return {"local": Local, "ps": PS, "allreduce": AllReduce, "mirrored": Mirrored, "hybrid": Hybrid,
                 "pipeline": Pipeline, "ps_allreduce": PSAllReduce, "tensor": TensorParallel}[strategy.lower()]()
     cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
     if cluster.get("ps"):

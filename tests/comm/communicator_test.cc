@@ -1,10 +1,12 @@
 // The conformance suite on the communicators whose ranks can be threads, and what is particular to each.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <cmath>
 #include <latch>
 #include <thread>
 
+#include "comm/local/gated_communicator.h"
 #include "comm/local/local_communicator.h"
 #include "comm/make_communicator.h"
 #include "comm/reduce.h"
@@ -20,7 +22,7 @@ using namespace std::chrono_literals;
 using conformance::soon;
 using testing::HasSubstr;
 
-enum class Kind { Local, Ring, TlsRing, TokenRing };
+enum class Kind { Local, Ring, TlsRing, TokenRing, GatedRing };
 
 struct GroupCase {
   Kind kind;
@@ -28,7 +30,7 @@ struct GroupCase {
 };
 
 std::string name_of(const testing::TestParamInfo<GroupCase>& info) {
-  const char* names[] = {"Local", "Ring", "TlsRing", "TokenRing"};
+  const char* names[] = {"Local", "Ring", "TlsRing", "TokenRing", "GatedRing"};
   return names[static_cast<int>(info.param.kind)] + std::to_string(info.param.size);
 }
 
@@ -42,6 +44,7 @@ void run_group(const GroupCase& group, const std::function<void(Communicator&)>&
   else
     ranks.resize(group.size);
   auto store = std::make_shared<RendezvousStore>();
+  const auto gate = std::make_shared<Gate>(group.size);
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < group.size; ++rank)
     threads.emplace_back([&, rank] {
@@ -53,6 +56,8 @@ void run_group(const GroupCase& group, const std::function<void(Communicator&)>&
         if (group.kind == Kind::TlsRing) options.security.tls = tls.options();
         if (group.kind == Kind::TokenRing) options.security.token = token;
         ranks[rank] = make_ring_communicator(options, *rendezvous, soon());
+        if (group.kind == Kind::GatedRing)
+          ranks[rank] = make_gated_communicator(std::move(ranks[rank]), gate, rank);
       }
       body(*ranks[rank]);
     });
@@ -146,9 +151,10 @@ TEST_P(CommunicatorTest, AStopRequestEndsAPendingOperation) {
       source.request_stop();
     });
     auto wait = WaitContext::with_timeout(60s, source.get_token());
-    EXPECT_THAT(
-        error_of<Cancelled>([&] { comm.barrier(wait); }),
-        HasSubstr(GetParam().kind == Kind::Local ? "cancelled" : "cancelled while waiting for rank "));
+    EXPECT_THAT(error_of<Cancelled>([&] { comm.barrier(wait); }),
+                HasSubstr(GetParam().kind == Kind::Local || GetParam().kind == Kind::GatedRing
+                              ? "cancelled"
+                              : "cancelled while waiting for rank "));
   });
 }
 
@@ -191,12 +197,53 @@ TEST_P(CommunicatorTest, ARankThatLeavesIsNamed) {
     });
 }
 
+/// What a rank of the group has of sums of numbers of very different size: arrays about as long as those that
+/// are summed whole at most, longer ones, and parts of a scatter.
+std::vector<std::vector<float>> uneven_sums(Kind kind, int size) {
+  std::vector<std::vector<float>> of_ranks(static_cast<std::size_t>(size));
+  run_group({kind, size}, [&](Communicator& comm) {
+    std::vector<float>& all = of_ranks[static_cast<std::size_t>(comm.rank())];
+    for (const std::int64_t count : {1L, 100L, 4096L, 4097L, 100003L}) {
+      std::vector<float> input(static_cast<std::size_t>(count * size)), output(input.size());
+      for (std::size_t i = 0; i < input.size(); ++i)
+        input[i] = std::ldexp(i % 2 ? 1.7F : -1.3F, static_cast<int>((i + 5 * comm.rank()) % 24));
+      comm.all_reduce(input.data(), output.data(), count, DType::Float32, ReduceOp::Sum, StreamRef::host(),
+                      soon());
+      all.insert(all.end(), output.begin(), output.begin() + count);
+      comm.reduce_scatter(input.data(), output.data(), count, DType::Float32, ReduceOp::Sum,
+                          StreamRef::host(), soon());
+      all.insert(all.end(), output.begin(), output.begin() + count);
+    }
+  });
+  return of_ranks;
+}
+
+/// Before a step, and before what the host exchanges: who is late holds up all of its process.
+TEST(GateTest, NoRankIsAheadOfOneThatIsLate) {
+  std::atomic<bool> late_came{false};
+  run_group({Kind::GatedRing, 3}, [&](Communicator& comm) {
+    for (std::uint64_t step = 0; step < 2000; ++step) comm.begin_step(step, soon());
+    if (comm.rank() == 2) {
+      std::this_thread::sleep_for(100ms);
+      late_came = true;
+    }
+    comm.begin_step(2000, soon());
+    EXPECT_TRUE(late_came);
+  });
+}
+
+TEST(SumOrderTest, ThreadsOfAProcessHaveTheBitsOfProcesses) {
+  for (const int size : {2, 3, 5, 9})
+    EXPECT_EQ(uneven_sums(Kind::Local, size), uneven_sums(Kind::Ring, size)) << size;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, CommunicatorTest,
                          testing::Values(GroupCase{Kind::Local, 1}, GroupCase{Kind::Local, 2},
                                          GroupCase{Kind::Local, 3}, GroupCase{Kind::Local, 4},
                                          GroupCase{Kind::Ring, 1}, GroupCase{Kind::Ring, 2},
                                          GroupCase{Kind::Ring, 3}, GroupCase{Kind::Ring, 4},
-                                         GroupCase{Kind::TlsRing, 3}, GroupCase{Kind::TokenRing, 3}),
+                                         GroupCase{Kind::TlsRing, 3}, GroupCase{Kind::TokenRing, 3},
+                                         GroupCase{Kind::GatedRing, 2}, GroupCase{Kind::GatedRing, 3}),
                          name_of);
 
 TEST(LocalCommunicatorTest, ARankThatIsDestroyedIsNamed) {

@@ -59,7 +59,7 @@ class Draw {
     if (chance(0.3)) drawn_.cut = std::uniform_int_distribution<>(1, kSteps - 1)(random_);
     cuts_batches_ = first == "PIPELINE" || (drawn_.cut > 0 && second == "PIPELINE");
     const auto adds_rows = [](const std::string& each) {
-      return each != "LOCAL" && each != "ALLREDUCE" && each != "TENSOR";
+      return each != "LOCAL" && each != "ALLREDUCE" && each != "MIRRORED" && each != "TENSOR";
     };
     adds_rows_ = adds_rows(first) || (drawn_.cut > 0 && adds_rows(second));
     has_servers_ = first.starts_with("PS") || (drawn_.cut > 0 && second.starts_with("PS"));
@@ -81,7 +81,7 @@ class Draw {
     return choices[std::uniform_int_distribution<std::size_t>(0, choices.size() - 1)(random_)];
   }
   static std::vector<std::string> strategies() {
-    return {"LOCAL", "PS", "PS_ALLREDUCE", "ALLREDUCE", "HYBRID", "PIPELINE", "TENSOR"};
+    return {"LOCAL", "PS", "PS_ALLREDUCE", "ALLREDUCE", "MIRRORED", "HYBRID", "PIPELINE", "TENSOR"};
   }
   void of_all(std::string setting) { drawn_.settings.push_back(std::move(setting)); }
   void of_run(std::string setting) { run_.settings.push_back(std::move(setting)); }
@@ -141,9 +141,13 @@ class Draw {
   void strategy_settings() {
     if (strategy_ == "LOCAL") return;
     run_.shape.workers = one_of_numbers({1, 2, 2, 3, 4});
+    if (strategy_ == "MIRRORED") {
+      run_.shape.workers = one_of_numbers({1, 1, 2});
+      of_run("strategy.mirrored.devices=" + one_of({"1", "2", "2", "3"}));
+    }
     if (chance(0.3)) of_run("strategy.bucket_bytes=" + one_of({"1000", "20000"}));
     if (strategy_.starts_with("PS")) servers();
-    if (strategy_ == "ALLREDUCE" && chance(0.3))
+    if ((strategy_ == "ALLREDUCE" || strategy_ == "MIRRORED") && chance(0.3))
       of_run("strategy.shard=" + one_of({"OPTIMIZER", "GRADIENTS"}));
     if (strategy_ == "HYBRID") tables();
     if (strategy_ == "TENSOR") mesh();

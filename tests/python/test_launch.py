@@ -47,6 +47,14 @@ def test_two_workers_train_as_one(tmp_path, strategy, tasks):
         np.testing.assert_allclose(together[name], alone[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
+def test_replicas_of_a_process_train_as_one(tmp_path):
+    alone = run(tmp_path, "bd.Local()")
+    together = run(tmp_path, "bd.Mirrored(mirrored={'devices': 2})")
+    assert together.keys() == alone.keys() == {"dense/kernel", "dense/bias"}
+    for name in alone:
+        np.testing.assert_allclose(together[name], alone[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
 REFUSED = """
 if history.result:
     for use in (lambda: t.evaluate(t.data), lambda: t.save("variables"), lambda: t.fit(steps=1)):

@@ -202,7 +202,10 @@ void check_strategy(const proto::Strategy& strategy, const Checker& check) {
 /// How workers share what they learn: what several fields say together.
 void check_methods(const proto::Job& job, const Checker& check) {
   const proto::Strategy& strategy = job.strategy();
-  if (strategy.kind() != proto::Strategy::ALLREDUCE) return;
+  if (!is_all_reduce(job)) return;
+  check.require(strategy.kind() != proto::Strategy::MIRRORED || strategy.backend() != proto::Strategy::MPI,
+                "strategy.kind MIRRORED: ranks of MPI are processes, and replicas are threads of one: leave "
+                "strategy.backend out, or use ALLREDUCE");
   const bool compresses = strategy.compression().kind() != proto::Compression::NONE;
   check.require(!compresses || strategy.reduction() == proto::Strategy::MEAN ||
                     strategy.reduction() == proto::Strategy::SUM ||

@@ -282,6 +282,12 @@ Reason strategy_is_not(Strategy::Kind kind) {
     return its == kind ? std::string() : "strategy.kind is " + Strategy::Kind_Name(its);
   };
 }
+Reason workers_all_reduce_nothing() {
+  return [](const FieldScope& at) {
+    return is_all_reduce(at.job) ? std::string()
+                                 : "strategy.kind is " + Strategy::Kind_Name(at.job.strategy().kind());
+  };
+}
 Reason strategy_is_local() {
   return when([](const FieldScope& at) { return at.job.strategy().kind() == Strategy::LOCAL; },
               "strategy.kind is LOCAL");

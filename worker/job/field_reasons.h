@@ -73,6 +73,7 @@ Reason measuring_is_off();
 
 // Of the strategy, the updates and what comes out.
 Reason strategy_is_not(proto::Strategy::Kind kind);
+Reason workers_all_reduce_nothing();  // neither ALLREDUCE nor MIRRORED
 Reason strategy_is_local();
 Reason strategy_is_pipeline();  // no gradient travels
 Reason strategy_has_no_communicator();

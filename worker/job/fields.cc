@@ -293,8 +293,10 @@ void add_strategy(std::vector<JobField>& table) {
       field("strategy.tensor.layer.match"), field("strategy.tensor.layer.split"),
       field("strategy.tensor.automatic").by_default(true),
       field("strategy.tensor.min_width").by_default(256).in(at_least(1)), field("strategy.tensor.sequence"),
+      field("strategy.mirrored").idle(strategy_is_not(Strategy::MIRRORED)),
+      field("strategy.mirrored.devices").in(from_to(0, 1024)),
       field("strategy.wire").idle(strategy_has_no_communicator()).idle(strategy_is_pipeline()),
-      field("strategy.reduction").idle(strategy_is_not(Strategy::ALLREDUCE)).idle(workers_average()),
+      field("strategy.reduction").idle(workers_all_reduce_nothing()).idle(workers_average()),
       field("strategy.trim")
           .by_default(1)
           .in(at_most(1 << 20))
@@ -316,13 +318,13 @@ void add_strategy(std::vector<JobField>& table) {
           .by_default(1)
           .in(from_to(0, 1))
           .idle(consistency_is_not(Strategy::TIMED)),
-      field("strategy.shard").idle(strategy_is_not(Strategy::ALLREDUCE)).idle(workers_average()),
-      field("strategy.sync_batch_norm").idle(strategy_is_not(Strategy::ALLREDUCE)), field("strategy.elastic"),
+      field("strategy.shard").idle(workers_all_reduce_nothing()).idle(workers_average()),
+      field("strategy.sync_batch_norm").idle(workers_all_reduce_nothing()), field("strategy.elastic"),
       field("strategy.elastic.min_workers").default_elsewhere("1").in(from_to(0, 1024)),
       field("strategy.elastic.max_workers").in(from_to(0, 1024)),
       field("strategy.elastic.wait_seconds").default_elsewhere("120").in(seconds(0.01)),
-      field("strategy.average_every_steps").idle(strategy_is_not(Strategy::ALLREDUCE)),
-      field("strategy.compression.kind").idle(strategy_is_not(Strategy::ALLREDUCE)).idle(workers_average()),
+      field("strategy.average_every_steps").idle(workers_all_reduce_nothing()),
+      field("strategy.compression.kind").idle(workers_all_reduce_nothing()).idle(workers_average()),
       field("strategy.compression.block")
           .by_default(256)
           .in(from_to(1, 1 << 20))

@@ -140,9 +140,13 @@ comm::TlsOptions tls_options(const proto::Job& job) {
 
 bool has_communicator(const proto::Job& job) {
   const auto kind = job.strategy().kind();
-  return kind == proto::Strategy::ALLREDUCE || kind == proto::Strategy::HYBRID ||
-         kind == proto::Strategy::PS_ALLREDUCE || kind == proto::Strategy::PIPELINE ||
-         kind == proto::Strategy::TENSOR;
+  return is_all_reduce(job) || kind == proto::Strategy::HYBRID || kind == proto::Strategy::PS_ALLREDUCE ||
+         kind == proto::Strategy::PIPELINE || kind == proto::Strategy::TENSOR;
+}
+
+bool is_all_reduce(const proto::Job& job) {
+  const auto kind = job.strategy().kind();
+  return kind == proto::Strategy::ALLREDUCE || kind == proto::Strategy::MIRRORED;
 }
 
 bool has_servers(const proto::Job& job) {

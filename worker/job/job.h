@@ -44,8 +44,11 @@ void check_execution(const proto::Job& job);  // the same of streams and runtime
 /// Whether rows of the input's format can be read while they are used.
 bool can_stream(const proto::Input& input);
 
-/// Whether its workers exchange among each other: ALLREDUCE, HYBRID, PS_ALLREDUCE, PIPELINE and TENSOR.
+/// Whether its workers exchange among each other: ALLREDUCE, MIRRORED, HYBRID, PS_ALLREDUCE, PIPELINE and
+/// TENSOR.
 bool has_communicator(const proto::Job& job);
+/// Whether every worker holds all variables and gradients are summed: ALLREDUCE, and among replicas MIRRORED.
+bool is_all_reduce(const proto::Job& job);
 /// Whether it has parameter servers: PS and PS_ALLREDUCE.
 bool has_servers(const proto::Job& job);
 /// A queue at a server gives out the batches (input.shard DYNAMIC); alone a worker takes them in their order.

@@ -25,6 +25,7 @@
 #include "worker/model/patterns.h"
 #include "worker/model/promote.h"
 #include "worker/model/tables.h"
+#include "worker/model/towers.h"
 #include "worker/model/trainable.h"
 #include "worker/model/updates.h"
 
@@ -173,11 +174,10 @@ class GraphModelBuilder {
       loss_ = value(train_.file, "attach.prediction", attached_to());
     else
       loss_ = value(train_.file, "loss", asked_.loss());
+    if (!prediction_name().empty()) prediction_ = value(predicting().file, "prediction", prediction_name());
+    if (job_.strategy().kind() == proto::Strategy::MIRRORED && problems_.none()) join();
     train_.roots.push_back(loss_);
-    if (!prediction_name().empty()) {
-      prediction_ = value(predicting().file, "prediction", prediction_name());
-      predicting().roots.push_back(prediction_);
-    }
+    if (!prediction_name().empty()) predicting().roots.push_back(prediction_);
     std::set<std::string> reached;  // by the loss
     const NodeIndex index(train_.file.graph);
     for (const NodeDef* node : index.above({loss_}))
@@ -187,10 +187,30 @@ class GraphModelBuilder {
     };
     if (keeps()) keep_gradients(trained);
     updates_ = choose_updates(asked_, train_.file, train_.roots, trained, problems_);
+    // Further towers' are what other replicas do.
+    if (towers_ > 0)
+      std::erase_if(updates_, [&](const std::string& update) { return gpu_of(*index.find(update)) > 0; });
     train_.roots.insert(train_.roots.end(), updates_.begin(), updates_.end());
     const std::vector<std::string> columns = feeds_.used_columns();
     check_all_fed(train_.file, train_.roots, columns, problems_);
     if (predict_) check_all_fed(predict_->file, predict_->roots, columns, problems_);
+  }
+
+  /// Towers of the graph become replicas.
+  void join() {
+    if (keeps() || asked_.has_attach()) return;
+    std::string none;
+    const JoinedTowers towers = join_towers(train_.file.graph, loss_, predict_ ? none : prediction_);
+    if (!towers.why_not.empty())
+      log_warning(
+          "model.graph '{}': nodes ask for several GPUs, but are no towers of one model, as {}: each replica "
+          "runs all of them",
+          asked_.file(), towers.why_not);
+    towers_ = towers.count;
+    if (towers_ == 0) return;
+    log_info("model.graph '{}': {} towers, which are replicas now", asked_.file(), towers_);
+    std::string loss = value(train_.file, "loss", asked_.loss());
+    if (predict_) join_towers(predict_->file.graph, loss, prediction_);
   }
 
   void keep_gradients(const std::function<bool(const std::string&)>& trained) {
@@ -363,6 +383,7 @@ class GraphModelBuilder {
     if (predict_) model.inference = std::make_unique<GraphDef>(to_graph_def(predict_->graph));
     model.updates = updates_;
     model.loss = loss_;
+    model.towers = towers_;
     model.columns = feeds_.used_columns();
     model.gradients = std::move(kept_);
     model.initial = std::move(initial_tensors_);
@@ -388,6 +409,7 @@ class GraphModelBuilder {
   std::optional<Half> predict_;  // where the model predicts otherwise than it trains
   GraphFeeds feeds_;
   std::string loss_, prediction_;
+  int towers_ = 0;
   std::vector<GivenGradient> kept_;
   std::vector<std::string> updates_;
   std::map<std::string, Tensor> promoted_, initial_tensors_;

@@ -31,6 +31,13 @@ std::vector<int> usable_devices(const proto::Job& job) {
   return devices;
 }
 
+bool is_mirrored(const proto::Job& job) { return job.strategy().kind() == proto::Strategy::MIRRORED; }
+
+/// As the job says it, of each process; 0: all that there are, or another strategy.
+int devices_of_mirrored(const proto::Job& job) {
+  return is_mirrored(job) ? job.strategy().mirrored().devices() : 0;
+}
+
 /// srun that binds GPUs (--gpus-per-task, --gpu-bind) shows each task its own alone.
 bool launcher_binds_devices() {
   for (const char* variable : {"SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_TRES_PER_TASK"})
@@ -42,12 +49,14 @@ bool launcher_binds_devices() {
 bool enough_devices(const proto::Job& job, const launch::ClusterSpec& cluster) {
   const int count = static_cast<int>(usable_devices(job).size());
   const bool one_host = cluster.local_world >= static_cast<int>(cluster.tasks().size());
-  if (count == 0 || !one_host || (count == 1 && launcher_binds_devices()) || cluster.world <= count)
+  const int workers = cluster.world * std::max(1, devices_of_mirrored(job));
+  if (count == 0 || !one_host || (count == 1 && launcher_binds_devices()) || workers <= count)
     return count > 0;
   log_warning(
-      "device: the {} workers of this host compute on the CPU, because there {}; set --device cuda and "
+      "device: the {} {} of this host compute on the CPU, because there {}; set --device cuda and "
       "start fewer to use {}",
-      cluster.world, count == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", count), count == 1 ? "it" : "them");
+      workers, is_mirrored(job) ? "replicas" : "workers",
+      count == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", count), count == 1 ? "it" : "them");
   return false;
 }
 
@@ -73,22 +82,34 @@ void resolve_device(proto::Job& job, const launch::ClusterSpec& cluster) {
     runtime.set_device(nccl || enough_devices(job, cluster) ? proto::Runtime::CUDA : proto::Runtime::CPU);
 }
 
-std::optional<int> device_ordinal(const proto::Job& job, const launch::ClusterSpec& cluster) {
+int replicas_of_process(const proto::Job& job, const launch::ClusterSpec& cluster) {
+  if (!is_mirrored(job)) return 1;
+  if (const int said = devices_of_mirrored(job); said > 0) return said;
+  if (job.runtime().device() != proto::Runtime::CUDA) return 1;
+  const int count = static_cast<int>(usable_devices(job).size());
+  return std::max(1, launcher_binds_devices() ? count : count / std::max(1, cluster.local_world));
+}
+
+std::optional<int> device_ordinal(const proto::Job& job, const launch::ClusterSpec& cluster, int replica) {
   if (job.runtime().device() != proto::Runtime::CUDA) return std::nullopt;
   const std::vector<int> devices = usable_devices(job);
   const int count = static_cast<int>(devices.size());
-  if (count == 1 && launcher_binds_devices()) return devices.front();
-  if (count > 0 && cluster.local_rank >= count)
+  const int replicas = replicas_of_process(job, cluster);
+  const bool bound = launcher_binds_devices() && (replicas > 1 || count == 1);
+  const int place = bound ? replica : cluster.local_rank * replicas + replica;
+  if (count > 0 && place >= count)
     throw InvalidArgument(fmt::format(
-        "process {} of this host needs a GPU of its own, and there {} (CUDA_VISIBLE_DEVICES: {}): start as "
-        "many workers as there are GPUs, or set --device cpu",
-        cluster.local_rank, count == 1 ? "is 1" : fmt::format("are {}", count),
-        env_string("CUDA_VISIBLE_DEVICES").value_or("not set")));
-  return count > 0 ? devices[static_cast<std::size_t>(cluster.local_rank)] : 0;
+        "{} {} of this host needs a GPU of its own, and there {} (CUDA_VISIBLE_DEVICES: {}): start as "
+        "many {} as there are GPUs, or set --device cpu",
+        replicas > 1 ? "replica" : "process", place, count == 1 ? "is 1" : fmt::format("are {}", count),
+        env_string("CUDA_VISIBLE_DEVICES").value_or("not set"),
+        replicas > 1 ? "replicas (strategy.mirrored.devices)" : "workers"));
+  return count > 0 ? devices[static_cast<std::size_t>(place)] : 0;
 }
 
-std::shared_ptr<Accelerator> open_device(const proto::Job& job, const launch::ClusterSpec& cluster) {
-  const std::optional<int> ordinal = device_ordinal(job, cluster);
+std::shared_ptr<Accelerator> open_device(const proto::Job& job, const launch::ClusterSpec& cluster,
+                                         int replica) {
+  const std::optional<int> ordinal = device_ordinal(job, cluster, replica);
   if (!ordinal) return nullptr;
   AcceleratorOptions options;
   options.ordinal = *ordinal;

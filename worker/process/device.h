@@ -1,5 +1,6 @@
 // Which device a worker computes on: what the job says, and one visible GPU for each process of a host, by
-// the process's number among them. Servers open none. Thread rule: called by one thread at start-up.
+// the process's number among them; of MIRRORED one for each replica of each. Servers open none. Thread rule:
+// called by one thread at start-up.
 #pragma once
 
 #include <memory>
@@ -20,11 +21,16 @@ namespace braid::worker {
 /// InvalidArgument for NCCL with device CPU.
 void resolve_device(proto::Job& job, const launch::ClusterSpec& cluster);
 
-/// Which visible GPU this process takes; nothing on the CPU. REQUIRES and throws as open_device().
-std::optional<int> device_ordinal(const proto::Job& job, const launch::ClusterSpec& cluster);
+/// Replicas of MIRRORED in this process, where each of several takes the same share of the host's GPUs; of
+/// other strategies 1. REQUIRES: resolve_device() was called.
+int replicas_of_process(const proto::Job& job, const launch::ClusterSpec& cluster);
 
-/// This process's device; null for CPU. REQUIRES: resolve_device() was called. Throws: InvalidArgument when
-/// there is no usable one, or the host has fewer than processes.
-std::shared_ptr<Accelerator> open_device(const proto::Job& job, const launch::ClusterSpec& cluster);
+/// Which visible GPU this process's replica takes; nothing on the CPU. REQUIRES and throws as open_device().
+std::optional<int> device_ordinal(const proto::Job& job, const launch::ClusterSpec& cluster, int replica = 0);
+
+/// The device of this process's replica; null for CPU. REQUIRES: resolve_device() was called. Throws:
+/// InvalidArgument when there is no usable one, or the host has fewer than processes and replicas need.
+std::shared_ptr<Accelerator> open_device(const proto::Job& job, const launch::ClusterSpec& cluster,
+                                         int replica = 0);
 
 }  // namespace braid::worker

@@ -4,11 +4,15 @@
 #include <unistd.h>
 
 #include <array>
+#include <functional>
+#include <vector>
 
 #include "base/env.h"
 #include "base/error.h"
 #include "base/init.h"
 #include "base/log.h"
+#include "comm/local/gated_communicator.h"
+#include "comm/local/local_communicator.h"
 #include "comm/make_communicator.h"
 #include "comm/mpi/mpi_session.h"
 #include "comm/rendezvous/grpc_rendezvous.h"
@@ -104,6 +108,11 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
         fmt::format("has no parameter servers, and this cluster lists {}; set strategy.kind=PS "
                     "or PS_ALLREDUCE",
                     cluster.ps.size()));
+  if (kind == proto::Strategy::MIRRORED && cluster.world > 1 && job.strategy().mirrored().devices() == 0)
+    refuse(
+        "with several processes needs strategy.mirrored.devices, the replicas of each: all must know how "
+        "many "
+        "there are");
   mesh_of(job, cluster.world);
   if (kind == proto::Strategy::LOCAL && cluster.world > 1)
     refuse(
@@ -146,6 +155,11 @@ struct Bootstrap::Impl {
   std::unique_ptr<comm::RendezvousServer> rendezvous_server;
   std::shared_ptr<comm::Rendezvous> rendezvous;
   std::unique_ptr<ElasticWorld> elastic;
+  // What replica() makes its peers of.
+  comm::CommunicatorOptions options;
+  std::function<std::shared_ptr<comm::Rendezvous>()> meet;
+  std::vector<std::unique_ptr<comm::Communicator>> local;  // of replicas that are all of this process
+  std::shared_ptr<comm::Gate> gate;                        // of those that meet on GPUs
 };
 
 namespace {
@@ -178,7 +192,7 @@ std::unique_ptr<ps::PsClient> connect_servers(const proto::Job& job, const Clust
 }  // namespace
 
 Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const Accelerator* device,
-                     const WaitContext& wait)
+                     const WaitContext& wait, int replicas)
     : impl_(std::make_unique<Impl>()) {
   auto mpi = hold_mpi(job, cluster);
   const comm::Security security = job_security(job, cluster, wait);
@@ -209,29 +223,58 @@ Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const Accelerat
     peers_.queue = ps::make_queue_link({cluster.ps.begin()->second, job.name(), incarnation(), security});
   if (!has_communicator(job)) return;
 
-  comm::CommunicatorOptions options;
+  comm::CommunicatorOptions& options = impl_->options;
   options.backend = backend;
-  options.ring.rank = peers_.rank;
-  options.ring.size = peers_.world;
+  options.ring.rank = peers_.rank * replicas;
+  options.ring.size = peers_.world * replicas;
   options.others_in_mpi = has_servers(job);
   if (device) options.device = device->options().ordinal;
   if (meets) {
     const std::string leader = cluster.address(cluster.leader()).value_or("");
-    impl_->rendezvous =
-        comm::make_grpc_rendezvous(leader.empty() ? own : leader, {job.name(), incarnation()}, security);
+    impl_->meet = [address = leader.empty() ? own : leader,
+                   scope = comm::RendezvousScope{job.name(), incarnation()}, security] {
+      return std::shared_ptr<comm::Rendezvous>(comm::make_grpc_rendezvous(address, scope, security));
+    };
     const std::string self = own_address(cluster);
     const std::string host = self.empty() ? own_host(cluster) : self.substr(0, self.rfind(':'));
-    peers_.rendezvous = impl_->rendezvous;
     options.ring.listen = (is_loopback(host) ? host : comm::any_host()) + data_ports(job);
     options.ring.advertise_host = host;
     options.ring.security = security;
-  } else if (backend == comm::Backend::Nccl) {
-    impl_->rendezvous = comm::make_in_process_rendezvous(std::make_shared<comm::RendezvousStore>(),
-                                                         {job.name(), incarnation()});
+  } else if (backend == comm::Backend::Nccl || replicas > 1) {
+    impl_->meet = [store = std::make_shared<comm::RendezvousStore>(),
+                   scope = comm::RendezvousScope{job.name(), incarnation()}] {
+      return std::shared_ptr<comm::Rendezvous>(comm::make_in_process_rendezvous(store, scope));
+    };
   }
+  if (replicas > 1) {
+    if (backend == comm::Backend::Local) impl_->local = comm::make_local_group(replicas);
+    if (backend == comm::Backend::Nccl) impl_->gate = std::make_shared<comm::Gate>(replicas);
+    return;
+  }
+  if (impl_->meet) impl_->rendezvous = impl_->meet();
+  if (meets) peers_.rendezvous = impl_->rendezvous;
   options.rendezvous = impl_->rendezvous.get();
   peers_.communicator = comm::make_communicator(options, wait);
   log_info("communicator: {} of {} ranks", peers_.communicator->backend(), peers_.world);
+}
+
+Peers Bootstrap::replica(int index, const Accelerator* device, const WaitContext& wait) const {
+  Peers peers;
+  comm::CommunicatorOptions options = impl_->options;
+  options.ring.rank += index;
+  peers.rank = options.ring.rank;
+  peers.world = options.ring.size;
+  peers.rendezvous = impl_->meet();
+  options.rendezvous = peers.rendezvous.get();
+  if (device) options.device = device->options().ordinal;
+  std::unique_ptr<comm::Communicator> made = options.backend == comm::Backend::Local
+                                                 ? std::move(impl_->local.at(static_cast<std::size_t>(index)))
+                                                 : comm::make_communicator(options, wait);
+  if (impl_->gate) made = comm::make_gated_communicator(std::move(made), impl_->gate, index);
+  // It goes before the rendezvous.
+  peers.communicator = {made.release(), [meets = peers.rendezvous](comm::Communicator* its) { delete its; }};
+  if (index == 0) log_info("communicator: {} of {} replicas", peers.communicator->backend(), peers.world);
+  return peers;
 }
 
 void Bootstrap::begin_elastic(const proto::Job& job, const ClusterSpec& cluster,

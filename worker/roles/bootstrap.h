@@ -48,11 +48,16 @@ std::string own_host(const launch::ClusterSpec& cluster);
 /// What a worker talks through; `peers` and what they need are alive together.
 class Bootstrap {
  public:
-  /// `device`: this worker's, or null.
+  /// `device`: this worker's, or null. `replicas`: of MIRRORED in each process; above 1 peers() are of none
+  /// of them.
   Bootstrap(const proto::Job& job, launch::ClusterSpec cluster, const Accelerator* device,
-            const WaitContext& wait);
+            const WaitContext& wait, int replicas = 1);
   ~Bootstrap();
   const Peers& peers() const { return peers_; }
+  /// Of this process's replica, whose rank is behind those of earlier processes and replicas. Each replica
+  /// calls it once, on its thread: it returns when all of the job have come. They go before this object.
+  /// REQUIRES: several replicas.
+  Peers replica(int index, const Accelerator* device, const WaitContext& wait) const;
   /// Of an elastic job: what makes its worlds, and fills the peers for each; else null.
   ElasticWorld* elastic() const;
 

@@ -121,6 +121,11 @@ std::string cluster_report(const proto::Job& given, const launch::ClusterSpec& c
               {"memory_nodes", memory_nodes()}});
   const std::optional<int> ordinal = computes ? device_ordinal(job, cluster) : std::nullopt;
   out["device"] = ordinal ? fmt::format("cuda:{}", *ordinal) : "cpu";
+  const int replicas = computes ? replicas_of_process(job, cluster) : 1;
+  for (int replica = 0; replicas > 1 && replica < replicas; ++replica) {
+    const std::optional<int> its = device_ordinal(job, cluster, replica);
+    out["devices"].push_back(its ? fmt::format("cuda:{}", *its) : fmt::format("cpu:{}", replica));
+  }
   if (ordinal) {
     const std::string bus = cuda_bus_id(*ordinal);
     const int node = node_of_bus(bus);

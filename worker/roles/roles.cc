@@ -2,37 +2,36 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <filesystem>
+#include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
-#include "base/cpu.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/log_file.h"
 #include "comm/mpi/mpi_session.h"
 #include "comm/nccl/nccl_communicator.h"
+#include "engine/device/accelerator.h"
 #include "engine/device/core_budget.h"
 #include "engine/exec/trace.h"
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
-#include "worker/elastic/elastic_world.h"
 #include "worker/job/job.h"
-#include "worker/job/unused_fields.h"
 #include "worker/process/device.h"
 #include "worker/process/op_libraries.h"
 #include "worker/process/security.h"
 #include "worker/process/stop_signal.h"
 #include "worker/roles/bootstrap.h"
 #include "worker/roles/checkpoint_evaluator.h"
+#include "worker/roles/replica_threads.h"
 #include "worker/roles/role_setup.h"
 #include "worker/roles/server_role.h"
+#include "worker/roles/worker_part.h"
 #include "worker/run/job_report.h"
 #include "worker/run/run_directory.h"
 #include "worker/run/trainer.h"
-#include "worker/strategies/step_services.h"
-#include "worker/watch/device_watch.h"
 #include "worker/watch/monitor.h"
 #include "worker/watch/page_access.h"
 #include "worker/watch/progress.h"
@@ -42,23 +41,6 @@ namespace {
 
 constexpr std::chrono::seconds kTellTime{2};
 constexpr std::chrono::seconds kReportTime{5};  // to ask all servers, and to tell them
-
-/// Usable cores shared by the processes of this host.
-int intra_op_threads(const proto::Job& job, const launch::ClusterSpec& cluster) {
-  if (job.runtime().intra_op_threads() > 0) return static_cast<int>(job.runtime().intra_op_threads());
-  return std::max(1, usable_cores() / std::max(1, cluster.local_world));
-}
-
-RuntimeOptions runtime_options(const proto::Job& job, const launch::ClusterSpec& cluster) {
-  for (const std::string& setting : unused_device_fields(job, SettingsFor::Training))
-    log_warning("{}", setting);
-  RuntimeOptions options;
-  options.device = open_device(job, cluster);
-  options.device_graphs = job.runtime().graphs();
-  options.device_check = job.runtime().check_kernels();
-  options.intra_op_threads = intra_op_threads(job, cluster);
-  return options;
-}
 
 /// The last line of a run. Result: its exit code.
 template <class Result>
@@ -110,50 +92,94 @@ class TraceAttachment {
   ProcessPage* const page_;
 };
 
-int run_worker(const proto::Job& job, const RoleOptions& options, const std::shared_ptr<StopFlag>& stop) {
-  const launch::ClusterSpec& cluster = options.cluster;
-  Monitor monitor(monitor_options(job, cluster));
-  open_page(job, cluster, monitor);
-  RuntimeOptions its = runtime_options(job, cluster);
-  const bool traces_always = traces_all_steps(job);
-  its.trace = !job.metrics().trace_file().empty() || monitor.page();
-  std::optional<Bootstrap> bootstrap;
+/// Of a run that has ended in order; else tells who is to be started again.
+template <class Train>
+auto or_say_what_to_start_again(const Peers& peers, const RoleOptions& options, Train train) {
   try {
-    bootstrap.emplace(job, cluster, its.device.get(), start_wait(job, *stop));
+    return train();
   } catch (const Error& error) {
-    if (!was_asked_to_stop(*stop, error)) throw;
-    return report(stopped_before_steps(job, error), options);
+    if (ended_a_wait(error)) say_what_to_start_again(peers, options.start == RunStart::Resume);
+    throw;
   }
-  Runtime runtime(its);
-  if (Trace* trace = runtime.trace()) trace->set_recording(traces_always);
-  std::optional<DeviceWatch> device_watch;
-  const TraceAttachment attachment(monitor, runtime.trace(), traces_always);
-  if (its.device) device_watch.emplace(job.metrics(), its.device, monitor, runtime.trace());
-  auto services = std::make_shared<StepServices>();
-  services->peer_deadline = to_ms(job.strategy().deadline_seconds());
-  services->stop = stop;
-  if (bootstrap->elastic()) bootstrap->elastic()->vote_through(*services);
-  runtime.services().provide(std::move(services));
-  TrainOptions train_options;
-  train_options.data_dir = options.data_dir;
-  train_options.start = options.start;
-  train_options.hooks = options.hooks;
-  train_options.elastic = bootstrap->elastic();
-  train_options.role = fmt::format("{}-{}", job_name(cluster.task.type), cluster.task.index);
-  const Peers& peers = bootstrap->peers();
-  const TrainResult result = [&] {
-    try {
-      return train(job, train_options, peers, runtime, monitor, *stop);
-    } catch (const Error& error) {
-      if (ended_a_wait(error)) say_what_to_start_again(peers, options.start == RunStart::Resume);
-      throw;
-    }
-  }();
-  if (result.exit == kExitTerminated && result.steps == 0) tell_of_early_stop(peers);
-  monitor.set_ready(false);
-  if (device_watch) fmt::print("{}", device_watch->table());
-  return report(result, options, bootstrap->elastic() ? nullptr : peers.communicator.get());
 }
+
+/// Replicas on GPUs meet in NCCL, whatever the job says of processes.
+void choose_backend(proto::Job& job, const launch::ClusterSpec& cluster) {
+  if (job.runtime().device() == proto::Runtime::CUDA && replicas_of_process(job, cluster) * cluster.world > 1)
+    job.mutable_strategy()->set_backend(proto::Strategy::NCCL);
+}
+
+/// A worker process: what all that trains in it shares.
+class WorkerRole {
+ public:
+  WorkerRole(const proto::Job& job, const RoleOptions& options, std::shared_ptr<StopFlag> stop)
+      : job_(job),
+        options_(options),
+        stop_(std::move(stop)),
+        replicas_(replicas_of_process(job, options.cluster)),
+        monitor_(monitor_options(job, options.cluster)) {
+    open_page(job, options.cluster, monitor_);
+    runtime_ = runtime_options(job, options.cluster, replicas_);
+    for (int replica = 0; replica < replicas_; ++replica)
+      devices_.push_back(open_device(job, options.cluster, replica));
+    if (devices_.front()) devices_.front()->make_current();
+  }
+
+  int run() {
+    try {
+      bootstrap_.emplace(job_, options_.cluster, devices_.front().get(), start_wait(job_, *stop_), replicas_);
+    } catch (const Error& error) {
+      if (!was_asked_to_stop(*stop_, error)) throw;
+      return report(stopped_before_steps(job_, error), options_);
+    }
+    return replicas_ > 1 ? train_all() : train_alone();
+  }
+
+ private:
+  bool draws() { return !job_.metrics().trace_file().empty() || monitor_.page(); }
+
+  int train_alone() {
+    runtime_.trace = draws();
+    runtime_.device = devices_.front();
+    ElasticWorld* const elastic = bootstrap_->elastic();
+    WorkerPart part(job_, runtime_, {monitor_, monitor_}, stop_, elastic);
+    const bool traces_always = traces_all_steps(job_);
+    if (Trace* trace = part.runtime().trace()) trace->set_recording(traces_always);
+    const TraceAttachment attachment(monitor_, part.runtime().trace(), traces_always);
+    TrainOptions its = train_options(options_);
+    its.elastic = elastic;
+    const Peers& peers = bootstrap_->peers();
+    const TrainResult result =
+        or_say_what_to_start_again(peers, options_, [&] { return part.train(its, peers); });
+    if (result.exit == kExitTerminated && result.steps == 0) tell_of_early_stop(peers);
+    monitor_.set_ready(false);
+    fmt::print("{}", part.device_table());
+    return report(result, options_, elastic ? nullptr : peers.communicator.get());
+  }
+
+  int train_all() {
+    const bool traces_always = traces_all_steps(job_);
+    std::optional<Trace> trace;
+    if (draws()) trace.emplace(Trace::kDefaultCapacity, traces_always);
+    Trace* const drawn = trace ? &*trace : nullptr;
+    const TraceAttachment attachment(monitor_, drawn, traces_always);
+    const ReplicaSetting setting{*bootstrap_, devices_, runtime_, monitor_, drawn};
+    const ReplicasResult result = or_say_what_to_start_again(
+        bootstrap_->peers(), options_, [&] { return train_replicas(job_, options_, setting, stop_); });
+    monitor_.set_ready(false);
+    fmt::print("{}", result.device_table);
+    return report(result.train, options_);
+  }
+
+  const proto::Job& job_;
+  const RoleOptions& options_;
+  const std::shared_ptr<StopFlag> stop_;
+  const int replicas_;
+  Monitor monitor_;
+  RuntimeOptions runtime_;
+  std::vector<std::shared_ptr<Accelerator>> devices_;
+  std::optional<Bootstrap> bootstrap_;
+};
 
 int run_evaluator(const proto::Job& job, const RoleOptions& options, const std::shared_ptr<StopFlag>& stop) {
   launch::ClusterSpec cluster = options.cluster;
@@ -165,7 +191,9 @@ int run_evaluator(const proto::Job& job, const RoleOptions& options, const std::
   if (has_communicator(job) || has_servers(job)) exchange_addresses(cluster, "", start_wait(job, *stop));
   mpi.reset();
   log_into_run_directory(job, "evaluator-0");
-  Runtime runtime(runtime_options(job, cluster));
+  RuntimeOptions its = runtime_options(job, cluster);
+  its.device = open_device(job, cluster);
+  Runtime runtime(its);
   const EvaluationResult result =
       evaluate_checkpoints(job, options.data_dir, options.start, runtime, monitor, *stop);
   monitor.set_ready(false);
@@ -210,9 +238,10 @@ int run_role(const proto::Job& job, const RoleOptions& options, const std::share
   }
   CoreBudget::share_with(processes_of_host(cluster));
   resolve_device(mine, cluster);
+  if (mine.strategy().kind() == proto::Strategy::MIRRORED) choose_backend(mine, cluster);
   if (has_communicator(mine) && mine.strategy().backend() == proto::Strategy::NCCL)
     comm::log_nccl_algorithms();
-  return run_worker(mine, options, stop);
+  return WorkerRole(mine, options, stop).run();
 }
 
 }  // namespace braid::worker

@@ -22,6 +22,7 @@ struct Peers;
 
 struct RunHooks;
 class ElasticWorld;
+class Replicas;
 
 struct TrainOptions {
   std::filesystem::path data_dir;
@@ -29,6 +30,11 @@ struct TrainOptions {
   std::string role = "worker-0";    // in file names: "%r" of trace_file and steps_file
   const RunHooks* hooks = nullptr;  // outlives the run; null: none
   ElasticWorld* elastic = nullptr;  // outlives the run; null: the workers are those that there are
+  Replicas* replicas = nullptr;     // of MIRRORED, outlives the run; null: the process is one worker
+  int replica = 0;                  // among them
+
+  /// The others of a process have no log, files and tables of their own.
+  bool speaks() const { return replica == 0; }
 };
 
 struct RunContext {

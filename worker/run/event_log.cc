@@ -46,7 +46,9 @@ EventLog::EventLog(const RunContext& run) : run_(run) {
   const auto variable = env_string("BRAID_TENSORBOARD");
   field_ = variable ? "BRAID_TENSORBOARD" : "metrics.tensorboard_dir";
   const std::string directory = variable.value_or(run.job.metrics().tensorboard_dir());
-  if (directory.empty() || (!run.peers.leader() && directory.find("%r") == std::string::npos)) return;
+  if (directory.empty() || !run.options.speaks() ||
+      (!run.peers.leader() && directory.find("%r") == std::string::npos))
+    return;
   try {
     file_ = std::make_unique<EventFile>(with_role(directory, run.options.role));
   } catch (const Error& error) {

@@ -11,6 +11,7 @@
 #include "worker/process/stop_signal.h"
 #include "worker/run/batch_queue.h"
 #include "worker/run/hooks.h"
+#include "worker/run/replicas.h"
 #include "worker/step/training_program.h"
 #include "worker/strategies/strategy.h"
 
@@ -27,6 +28,19 @@ std::vector<TakenFile> files_of_checkpoint(const RunContext& run, const std::opt
   return found == all.back().meta.attributes.end() ? std::vector<TakenFile>{} : taken_files(found->second);
 }
 
+/// What this replica reads, all others of its process do.
+bool reads_alike(const RunContext& run) {
+  return run.options.replicas && run.job.input().shard() == proto::Input::ALL &&
+         !run.job.input().has_follow();
+}
+
+void check_towers(const ModelGraph& model, int replicas) {
+  if (model.towers == 0 || model.towers == replicas) return;
+  throw InvalidArgument(fmt::format(
+      "the graph has towers for {0} GPUs, and there {2} {1} {3}: set strategy.mirrored.devices: {0}",
+      model.towers, replicas, replicas == 1 ? "is" : "are", replicas == 1 ? "replica" : "replicas"));
+}
+
 }  // namespace
 
 RunInput load_rows(const RunContext& run, const std::optional<CheckpointRun>& id) {
@@ -39,10 +53,15 @@ RunInput load_rows(const RunContext& run, const std::optional<CheckpointRun>& id
     input.data = {.train = hooks->train, .test = evaluates ? hooks->test : nullptr};
   else {
     const FollowRun follow{peers, run.stop, files_of_checkpoint(run, id)};
-    input.data = load_data(run.job, run.options.data_dir, evaluates, {reader.rank, reader.world},
-                           peers.leader() ? progress_mode() : ProgressMode::Off, &follow);
+    const auto read = [&] {
+      return load_data(run.job, run.options.data_dir, evaluates, {reader.rank, reader.world},
+                       peers.leader() ? progress_mode() : ProgressMode::Off, &follow);
+    };
+    input.data =
+        reads_alike(run) ? run.options.replicas->rows(run.options.replica, read, run.stop.token()) : read();
   }
   input.model = job_model(run.job, *input.data.train);
+  check_towers(input.model, peers.world);
   check_labels(run.job, input.model, *input.data.train);
   if (input.data.test) check_labels(run.job, input.model, *input.data.test);
   if (hooks)

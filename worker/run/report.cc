@@ -17,6 +17,7 @@
 #include "worker/job/schedule.h"
 #include "worker/metrics/metrics_json.h"
 #include "worker/run/finite_loss.h"
+#include "worker/run/replicas.h"
 #include "worker/run/run_directory.h"
 #include "worker/step/loss_scale.h"
 #include "worker/strategies/cached_rows.h"
@@ -31,7 +32,17 @@ namespace {
 std::string steps_file_of(const RunContext& run) {
   const std::string& file = run.job.metrics().steps_file();
   const bool is_leaders = !run.job.run_directory().empty() && file.find("%r") == std::string::npos;
+  if (!run.options.speaks()) return "";
   return is_leaders && !run.peers.leader() ? "" : with_role(file, run.options.role);
+}
+
+/// Of a step, of this process.
+std::int64_t process_rows(const RunContext& run, const BatchShare& share) {
+  if (!run.options.replicas || !run.options.speaks()) return share.rows();
+  std::int64_t rows = 0;
+  for (int replica = 0; replica < run.options.replicas->size(); ++replica)
+    rows += share.rows_of(share.rank + replica);
+  return rows;
 }
 
 /// In a row; the scale is at its least after 24.
@@ -58,6 +69,7 @@ RunReport::~RunReport() { unwatch(); }
 void RunReport::unwatch() {
   run_.monitor.watch_host({});
   run_.monitor.watch_run({});
+  if (run_.options.replicas) run_.options.replicas->freeze(run_.options.replica);
   steps_ = nullptr;
 }
 
@@ -68,6 +80,8 @@ void RunReport::go_on(const BatchShare& share) {
 
 void RunReport::watch(const TrainingSteps& steps) {
   steps_ = &steps;
+  if (run_.options.replicas)
+    run_.options.replicas->watch(run_.options.replica, [this] { return own_activity(); });
   run_.monitor.watch_host([this] { return activity(); });
   run_.monitor.watch_run([this](watch::Status& status) { tell_stages(status); });
 }
@@ -79,7 +93,8 @@ void RunReport::begin(std::uint64_t first, std::uint64_t job_step, std::uint64_t
   progress_.emplace(mode, job_step, total, run_.job.metrics().progress_seconds());
   total_ = total;
   const Stage* stage = steps_ ? steps_->stage() : nullptr;
-  run_.monitor.begin_run(total, share_.rows(), share_.global_rows, stage ? stage->stats().num_threads : 0,
+  run_.monitor.begin_run(total, process_rows(run_, share_), share_.global_rows,
+                         stage ? stage->stats().num_threads : 0,
                          run_.job.strategy().consistency() == proto::Strategy::BSP);
   if (keeps_trace() && !traces_all_steps(run_.job)) {
     traced_until_ = first + kTracedSteps;
@@ -93,13 +108,14 @@ void RunReport::begin(std::uint64_t first, std::uint64_t job_step, std::uint64_t
 void RunReport::record(const StepOutcome& outcome) {
   loss_ = outcome.loss;
   const double rate = learning_rate(run_.job, outcome.job_step, total_);
-  run_.monitor.record_step(outcome.step, loss_, share_.rows(), outcome.seconds, rate);
+  const std::int64_t rows = process_rows(run_, share_);
+  run_.monitor.record_step(outcome.step, loss_, rows, outcome.seconds, rate);
   const double seconds = step_seconds();
   ++recorded_;
   if (outcome.step + 1 == traced_until_) run_.runtime.trace()->set_recording(false);
   events_.step(outcome.step, loss_, rate,
                seconds > 0 ? static_cast<double>(recorded_ * share_.global_rows) / seconds : 0);
-  step_log_.write(outcome.step, loss_, share_.rows(), outcome.seconds, outcome.skipped);
+  step_log_.write(outcome.step, loss_, rows, outcome.seconds, outcome.skipped);
   skipped_in_a_row_ = outcome.skipped ? skipped_in_a_row_ + 1 : 0;
   if (outcome.skipped && skipped_steps_) skipped_steps_->add();
   if (skipped_in_a_row_ == kMostSkipped)
@@ -162,6 +178,10 @@ void RunReport::tell_stages(watch::Status& status) const {
 }
 
 HostActivity RunReport::activity() const {
+  return run_.options.replicas && run_.options.speaks() ? run_.options.replicas->activity() : own_activity();
+}
+
+HostActivity RunReport::own_activity() const {
   HostActivity host = run_.runtime.activity();
   if (!steps_ || !steps_->stage()) return host;
   const StageStats stage = steps_->stage()->stats();
@@ -188,7 +208,7 @@ void RunReport::print_streams() const {
 }
 
 bool RunReport::keeps_trace() const {
-  return run_.runtime.trace() && !run_.job.metrics().trace_file().empty();
+  return run_.options.speaks() && run_.runtime.trace() && !run_.job.metrics().trace_file().empty();
 }
 
 std::string RunReport::trace_file() const {

@@ -72,8 +72,9 @@ class RunReport {
   void write_trace() const;
 
  private:
-  HostActivity activity() const;  // of the runtime's streams and the stages' threads, so far
-  double step_seconds() const;    // so far
+  HostActivity own_activity() const;  // of the runtime's streams and the stages' threads, so far
+  HostActivity activity() const;      // of all replicas of the process
+  double step_seconds() const;        // so far
   void tell_stages(watch::Status& status) const;
   bool keeps_trace() const;  // beside windows that somebody asks for
   std::string trace_file() const;

@@ -87,7 +87,7 @@ class Run {
     started_ = start_run(run_.job, run_.options.start, run_.peers, waits_.first());
     directory_ = std::move(started_.directory);
     replaced_ = std::move(started_.replaced);
-    log_into_run_directory(run_.job, run_.options.role);
+    if (run_.options.speaks()) log_into_run_directory(run_.job, run_.options.role);
     report_.emplace(run_);
     user_hooks_ = std::make_unique<UserHooks>(run_);
     parts_.load(started_, *report_);
@@ -266,7 +266,8 @@ class Run {
     }
     report_->end(done, terminated);
     report_->write_trace();
-    if (!run_.options.hooks && (run_.peers.leader() || run_.peers.world > 1)) report_->print_streams();
+    if (!run_.options.hooks && run_.options.speaks() && (run_.peers.leader() || run_.peers.world > 1))
+      report_->print_streams();
     if (hooks_.ended) {
       if (!terminated) tell_evaluation();
       if (run_.peers.leader()) parts_.built->strategy->refresh_variables(waits_.start());

@@ -1,7 +1,7 @@
 // ALLREDUCE: every worker holds all variables; gradients are summed over the workers in buckets, on the comm
 // stream, while backward goes on. Rows of embedding tables are gathered instead, so nothing of a table's size
 // is sent. What else the workers' gradients can become, and what else they can share, are variations of this
-// rewrite:
+// rewrite. MIRRORED is the same among replicas of a process.
 //
 //   strategy.reduction            another combination than the sum (combine_ops.h)
 //   strategy.compression          less on the wire, with error feedback (compression_ops.h)
@@ -46,7 +46,9 @@ class AllReduceStrategy : public CollectiveStrategy {
     check();
   }
 
-  std::string_view name() const override { return "ALLREDUCE"; }
+  std::string_view name() const override {
+    return strategy_.kind() == proto::Strategy::MIRRORED ? "MIRRORED" : "ALLREDUCE";
+  }
 
   bool weighs_gradients() const override {
     return strategy_.reduction() == proto::Strategy::MEAN && !averages();

@@ -29,6 +29,8 @@ std::unique_ptr<Strategy> make_strategy(const proto::Job& job, Runtime& runtime,
       return make_ps_strategy(job, runtime, peers);
     case proto::Strategy::ALLREDUCE:
       return make_allreduce_strategy(job, runtime, peers);
+    case proto::Strategy::MIRRORED:
+      return peers.world == 1 ? make_local_strategy(job) : make_allreduce_strategy(job, runtime, peers);
     case proto::Strategy::HYBRID:
       return make_hybrid_strategy(job, runtime, peers);
     case proto::Strategy::PIPELINE:

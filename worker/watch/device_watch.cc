@@ -218,7 +218,8 @@ DeviceWatch::DeviceWatch(const proto::Metrics& options, const std::shared_ptr<Ac
   state_->limit_bytes = device->options().memory_limit;
   state_->health = open_device_health(*device);
   monitor.registry().on_collect([state = state_] { state->collect(); });
-  monitor.watch_device([state = state_] {
+  const std::string short_name = fmt::format("cuda:{}", device->options().ordinal);
+  monitor.watch_device(short_name, [state = state_] {
     std::lock_guard lock(state->mu);
     return state->total;
   });
@@ -231,7 +232,6 @@ DeviceWatch::DeviceWatch(const proto::Metrics& options, const std::shared_ptr<Ac
     log_info("{}: its streams are not measured: {}", state_->name, error.message());
     return;
   }
-  const std::string short_name = fmt::format("cuda:{}", device->options().ordinal);
   auto add = [state = state_, trace, short_name](const DeviceActivity& window) {
     if (trace) draw(window, short_name, *trace);
     std::lock_guard lock(state->mu);

@@ -99,9 +99,9 @@ void Monitor::watch_host(std::function<HostActivity()> source) {
   host_source_ = std::move(source);
 }
 
-void Monitor::watch_device(std::function<DeviceActivity()> source) {
+void Monitor::watch_device(std::string name, std::function<DeviceActivity()> source) {
   std::lock_guard lock(mu_);
-  device_source_ = std::move(source);
+  device_sources_.push_back({std::move(name), std::move(source)});
 }
 
 void Monitor::watch_part(std::function<void(watch::Status&)> part, bool asks_driver) {
@@ -298,6 +298,20 @@ void Monitor::collect_device(const std::vector<DeviceStreamWork>& streams) {
   }
 }
 
+namespace {
+
+nlohmann::json device_json(const DeviceActivity& device) {
+  nlohmann::json sampled = nlohmann::json::array();
+  for (const StreamActivity& s : device.streams)
+    sampled.push_back({{"stream", s.stream}, {"sampled_busy_seconds", s.busy_seconds}, {"pieces", s.pieces}});
+  return {{"sampled_window_seconds", device.window_seconds},
+          {"sampled_busy_seconds", device.busy_seconds},
+          {"overlap_factor", device.overlap_factor()},
+          {"streams", sampled}};
+}
+
+}  // namespace
+
 std::string Monitor::streams_json() const {
   const HostActivity host = this->host();
   nlohmann::json rows = nlohmann::json::array();
@@ -313,20 +327,16 @@ std::string Monitor::streams_json() const {
     all["host"] = {{"busy_seconds", host.compute_seconds}, {"overlap_factor", host.overlap_factor()}};
   for (const DeviceStreamWork& s : host.device_streams)
     all["device_streams"].push_back({{"stream", s.name}, {"launches", s.launches}, {"bytes", s.bytes}});
-  DeviceActivity device;
+  std::vector<DeviceSource> devices;
   {
     std::lock_guard lock(mu_);
-    if (device_source_) device = device_source_();
+    devices = device_sources_;
   }
-  if (device.window_seconds > 0) {
-    nlohmann::json sampled = nlohmann::json::array();
-    for (const StreamActivity& s : device.streams)
-      sampled.push_back(
-          {{"stream", s.stream}, {"sampled_busy_seconds", s.busy_seconds}, {"pieces", s.pieces}});
-    all["device"] = {{"sampled_window_seconds", device.window_seconds},
-                     {"sampled_busy_seconds", device.busy_seconds},
-                     {"overlap_factor", device.overlap_factor()},
-                     {"streams", sampled}};
+  for (const DeviceSource& source : devices) {
+    const DeviceActivity device = source.now();
+    if (device.window_seconds <= 0) continue;
+    if (!all.contains("device")) all["device"] = device_json(device);
+    if (devices.size() > 1) all["devices"][source.name] = device_json(device);
   }
   return all.dump() + "\n";
 }

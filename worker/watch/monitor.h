@@ -43,8 +43,9 @@ class Monitor {
 
   /// Where the streams' times come from; called on the HTTP thread. Pass {} before what it captures is gone.
   void watch_host(std::function<HostActivity()> source);
-  /// The same for the sampled streams of a device, for /streams; may be called as long as the monitor lives.
-  void watch_device(std::function<DeviceActivity()> source);
+  /// The same for the sampled streams of a device ("cuda:0"), of each that there is, for /streams; may be
+  /// called as long as the monitor lives.
+  void watch_device(std::string name, std::function<DeviceActivity()> source);
   /// Fills a part of the status, whenever somebody asks; likewise. `asks_driver`: only for who looks.
   void watch_part(std::function<void(watch::Status&)> part, bool asks_driver = false);
   /// The stages of the run, and what else it knows. Pass {} before what it captures is gone.
@@ -87,8 +88,12 @@ class Monitor {
   std::atomic<bool> ready_{true};
   std::atomic<std::uint64_t> steps_finished_{0};
   mutable std::mutex mu_;
-  std::function<HostActivity()> host_source_;      // guarded by mu_
-  std::function<DeviceActivity()> device_source_;  // guarded by mu_
+  std::function<HostActivity()> host_source_;  // guarded by mu_
+  struct DeviceSource {
+    std::string name;
+    std::function<DeviceActivity()> now;
+  };
+  std::vector<DeviceSource> device_sources_;  // guarded by mu_
   struct Part {
     std::function<void(watch::Status&)> fill;
     bool asks_driver;

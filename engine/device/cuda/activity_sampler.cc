@@ -9,7 +9,9 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -69,6 +71,7 @@ struct Collector {
   std::mutex mu;
   std::vector<Record> records;  // guarded by mu, as what follows
   std::uint64_t dropped = 0;
+  std::optional<std::uint32_t> device;             // whose work is kept, where CUPTI records that of several
   std::unordered_map<std::uint64_t, Label> nodes;  // of captured graphs, by CUPTI's number
 
   static Collector& get() {
@@ -85,7 +88,7 @@ void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t*
 
 template <class Activity>
 void keep(Collector& collector, const Activity& activity, const char* name) {
-  if (activity.start == 0) return;
+  if (activity.start == 0 || (collector.device && activity.deviceId != *collector.device)) return;
   if (collector.records.size() >= kMostRecords) {
     ++collector.dropped;
     return;
@@ -145,11 +148,19 @@ void CUPTIAPI on_graph(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, 
   }
 }
 
-class CuptiSampler final : public ActivitySampler {
+/// CUPTI has one subscriber a process, which the samplers of its devices share; they take turns.
+class Subscription {
  public:
-  explicit CuptiSampler(Accelerator& device) : device_(device.options().ordinal), cupti_(Cupti::get()) {
-    if (!cupti_.missing.empty()) throw Unavailable(cupti_.missing);
-    const DeviceGuard guard(device_);
+  static std::shared_ptr<Subscription> get() {
+    static std::mutex mu;
+    static std::weak_ptr<Subscription> held;
+    const std::lock_guard lock(mu);
+    std::shared_ptr<Subscription> all = held.lock();
+    if (!all) held = all = std::make_shared<Subscription>();
+    return all;
+  }
+
+  Subscription() : cupti_(Cupti::get()) {
     cupti_.check(cupti_.subscribe(&subscriber_, reinterpret_cast<CUpti_CallbackFunc>(&on_graph), nullptr),
                  "cuptiSubscribe");
     try {
@@ -157,22 +168,42 @@ class CuptiSampler final : public ActivitySampler {
         cupti_.check(cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, id),
                      "cuptiEnableCallback");
       cupti_.check(cupti_.register_callbacks(&give_buffer, &take_buffer), "cuptiActivityRegisterCallbacks");
-      // The first time takes long: now rather than between steps.
-      enable();
-      disable();
     } catch (...) {
       cupti_.unsubscribe(subscriber_);
       throw;
     }
   }
+  ~Subscription() { cupti_.unsubscribe(subscriber_); }
+  Subscription(const Subscription&) = delete;
+  Subscription& operator=(const Subscription&) = delete;
 
-  ~CuptiSampler() override { cupti_.unsubscribe(subscriber_); }
+  std::mutex window;  // held while records are taken
+
+ private:
+  const Cupti& cupti_;
+  CUpti_SubscriberHandle subscriber_{};
+};
+
+class CuptiSampler final : public ActivitySampler {
+ public:
+  explicit CuptiSampler(Accelerator& device) : device_(device.options().ordinal), cupti_(Cupti::get()) {
+    if (!cupti_.missing.empty()) throw Unavailable(cupti_.missing);
+    const DeviceGuard guard(device_);
+    subscription_ = Subscription::get();
+    const std::lock_guard turn(subscription_->window);
+    // The first time takes long: now rather than between steps.
+    enable();
+    disable();
+  }
 
   DeviceActivity sample(const ActivityWindow& window, const std::stop_token& stop) override {
     BRAID_CUDA_CHECK(cudaSetDevice(device_));  // the thread's from now on: going back would use another one
+    const std::lock_guard turn(subscription_->window);
     Collector& collector = Collector::get();
     {
       std::lock_guard lock(collector.mu);
+      collector.device.reset();
+      if (subscription_.use_count() > 1) collector.device = static_cast<std::uint32_t>(device_);
       collector.records.clear();
       collector.dropped = 0;
     }
@@ -263,7 +294,7 @@ class CuptiSampler final : public ActivitySampler {
 
   const int device_;
   const Cupti& cupti_;
-  CUpti_SubscriberHandle subscriber_{};
+  std::shared_ptr<Subscription> subscription_;
   std::mutex mu_;
   std::condition_variable_any nobody_;
 };

@@ -173,7 +173,7 @@ TEST(JobTest, NumbersThatAreNoValueOfAnEnumAreRefused) {
   EXPECT_EQ(
       message_of([&] { set_job_field(job, "strategy.kind=9"); }),
       "--set strategy.kind=9: kind: unknown value 9; known: LOCAL, PS, ALLREDUCE, HYBRID, PS_ALLREDUCE, "
-      "PIPELINE, TENSOR");
+      "PIPELINE, TENSOR, MIRRORED");
   EXPECT_EQ(message_of([&] { set_job_field(job, "staging.capacity=7"); }), "nothing was thrown")
       << "which is a number";
   EXPECT_THAT(message_of([&] { set_job_field(job, "staging.num_threads=many"); }),
@@ -245,6 +245,11 @@ TEST(JobTest, ChecksNameTheFieldThatIsMissing) {
                 j.mutable_strategy()->mutable_compression()->set_kind(proto::Compression::INT8);
               }),
               HasSubstr("strategy.compression is for sums"));
+  EXPECT_THAT(broken([](proto::Job& j) {
+                j.mutable_strategy()->set_kind(proto::Strategy::MIRRORED);
+                j.mutable_strategy()->set_backend(proto::Strategy::MPI);
+              }),
+              HasSubstr("replicas are threads of one"));
 }
 
 TEST(JobTest, AScaleOfZeroIsRefusedAndNoneIsOne) {

@@ -59,6 +59,29 @@ TEST(DeviceTest, AProcessForWhichNoDeviceIsLeftIsRefused) {
   EXPECT_THAT(message_of([&] { open_device(job, cluster); }), HasSubstr("needs a GPU of its own"));
 }
 
+TEST(DeviceTest, ReplicasOfMirroredAreAsManyAsTheJobSaysOrDevices) {
+  proto::Job job;
+  job.mutable_runtime()->set_device(proto::Runtime::CPU);
+  EXPECT_EQ(replicas_of_process(job, {}), 1) << "LOCAL";
+  job.mutable_strategy()->set_kind(proto::Strategy::MIRRORED);
+  EXPECT_EQ(replicas_of_process(job, {}), 1) << "the CPU is one";
+  job.mutable_strategy()->mutable_mirrored()->set_devices(3);
+  EXPECT_EQ(replicas_of_process(job, {}), 3);
+  EXPECT_EQ(open_device(job, {}, 2), nullptr);
+}
+
+TEST(DeviceTest, EachReplicaHasAGpuOfItsOwn) {
+  const int count = cuda_device_count();
+  if (count == 0) GTEST_SKIP() << missing::kCudaDevice;
+  proto::Job job;
+  job.mutable_runtime()->set_device(proto::Runtime::CUDA);
+  job.mutable_strategy()->set_kind(proto::Strategy::MIRRORED);
+  EXPECT_EQ(replicas_of_process(job, {}), count);
+  for (int replica = 0; replica < count; ++replica) EXPECT_EQ(device_ordinal(job, {}, replica), replica);
+  job.mutable_strategy()->mutable_mirrored()->set_devices(count + 1);
+  EXPECT_THAT(message_of([&] { device_ordinal(job, {}, count); }), HasSubstr("needs a GPU of its own"));
+}
+
 TEST(DeviceTest, NcclIsForGpus) {
   proto::Job job;
   job.mutable_strategy()->set_kind(proto::Strategy::ALLREDUCE);

@@ -54,6 +54,11 @@ TEST(ClusterReportTest, SaysWhoAndWhere) {
   EXPECT_EQ(report["device"], "cpu");
   EXPECT_FALSE(report["cores"].get<std::string>().empty());
   EXPECT_GE(report["usable_cores"], 1);
+  EXPECT_FALSE(report.contains("devices"));
+  job.mutable_strategy()->set_kind(proto::Strategy::MIRRORED);
+  job.mutable_strategy()->mutable_mirrored()->set_devices(2);
+  EXPECT_EQ(nlohmann::json::parse(cluster_report(job, cluster))["devices"],
+            nlohmann::json({"cpu:0", "cpu:1"}));
 }
 
 }  // namespace
