@@ -54,7 +54,7 @@ void WorldParts::build(const comm::World* world) {
   if (!begun_) first_ = first;
   if (!input.taken) job_step_ = first;
   steps->begin(first, job_step_);
-  report_->watch(*steps);
+  report_->watch(*steps, input.data.stream);
 }
 
 void WorldParts::tear_down() {
