@@ -157,6 +157,15 @@ HstuSizes sizes_of(const ModelConfig& config) {
   return sizes;
 }
 
+/// Products of a token and of a pair of tokens, over 2 `dim`. All columns of the history have the token's
+/// length.
+RowWork row_work(const HstuSizes& sizes, const HstuColumns& columns) {
+  const auto tables = static_cast<std::int64_t>(columns.tables());
+  const std::int64_t ragged = tables + (columns.action() ? 1 : 0);
+  const std::int64_t token = 7 * sizes.dim * sizes.layers + sizes.hidden * (tables + (tables > 1 ? 2 : 1));
+  return {token, ragged * sizes.layers};
+}
+
 }  // namespace
 
 ModelGraph build_hstu(const ModelConfig& config) {
@@ -209,7 +218,9 @@ ModelGraph build_hstu(const ModelConfig& config) {
       b.mul(mean_sigmoid_loss(b, logits, label, weights), scalar(b, kLossWeight, "loss_weight"));
   std::vector<std::string> read = columns.read();
   read.push_back("label");
-  return finish_model(b, loss, logits, read, "label", Prediction::Probability, weights);
+  ModelGraph model = finish_model(b, loss, logits, read, "label", Prediction::Probability, weights);
+  model.row_work = row_work(sizes, columns);
+  return model;
 }
 
 }  // namespace braid

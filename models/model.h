@@ -14,6 +14,7 @@
 #include "base/dtype.h"
 #include "base/optim.h"
 #include "engine/input/schema/column_table.h"
+#include "engine/input/schema/row_work.h"
 #include "engine/ir/shape.h"
 #include "engine/ir/tensor.h"
 
@@ -102,6 +103,8 @@ struct ModelGraph {
   std::vector<GivenGradient> gradients;
   /// What variables begin with where no rule (InitSpec) says it.
   std::map<std::string, Tensor> initial;
+  /// What it computes for a row of ragged columns.
+  RowWork row_work = {};
 
   ModelGraph();
   ModelGraph(ModelGraph&&) noexcept;

@@ -366,7 +366,12 @@ std::unique_ptr<Batcher> make_batcher(const proto::Job& job, const JobData& data
     plan = std::make_unique<FollowPlan>(data.followed.files, followed_options(job, options));
   StreamedRowsOptions stream = streamed_rows_options(job);
   if (taken) stream.next_asked = [taken](std::uint64_t batch) { return taken->next_taken(batch); };
-  auto rows = std::make_shared<StreamedRows>(data.stream, std::move(plan), stream, options);
+  BatchOptions read = options;
+  if (options.equal_work) {  // the work of other workers' rows decides, too
+    read.rank = 0;
+    read.world = 1;
+  }
+  auto rows = std::make_shared<StreamedRows>(data.stream, std::move(plan), stream, read);
   log_info("input: {}", rows->describe());
   return std::make_unique<Batcher>(std::move(rows), columns, options);
 }

@@ -133,6 +133,7 @@ void add_input(std::vector<JobField>& table) {
       field("input.stream.memory_bytes").default_elsewhere("256 MiB").in(positive()),
       field("input.stream.threads").default_elsewhere("2").in(from_to(1, 256)),
       field("input.stream.index_directory"), field("input.stream.direct_reads"),
+      field("input.equal_work").default_elsewhere("true, where rows are streamed false"),
       field("input.follow").idle(reads_no_files()),
       field("input.follow.poll_seconds").default_elsewhere("1").in(seconds(0.01)),
       field("input.follow.idle_seconds").default_elsewhere("3600").in(seconds(0.01)),

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/error.h"
@@ -25,6 +26,17 @@ std::vector<TakenFile> files_of_checkpoint(const RunContext& run, const std::opt
   if (all.empty()) return {};
   const auto found = all.back().meta.attributes.find(kInputFiles);
   return found == all.back().meta.attributes.end() ? std::vector<TakenFile>{} : taken_files(found->second);
+}
+
+/// Whether workers share a batch by the work that its rows make (input.equal_work): where one of `columns` is
+/// ragged. Streamed rows only where the job says so, as each worker then reads all of them.
+bool shares_equal_work(const proto::Job& job, const JobData& data, const std::vector<std::string>& columns) {
+  const proto::Input& input = job.input();
+  if (!(input.has_equal_work() ? input.equal_work() : data.stream == nullptr)) return false;
+  return std::ranges::any_of(columns, [&](const std::string& name) {
+    const TableColumn* const column = data.train->find(name);
+    return column && column->ragged();
+  });
 }
 
 }  // namespace
@@ -56,6 +68,8 @@ void share_rows(const RunContext& run, RunInput& input) {
   input.share = batch_share(run.job, peers.rank, peers.world);
   BatchOptions batches = training_batches(run.job, peers.rank, peers.world);
   batches.allocate = batch_memory(run.runtime);
+  batches.equal_work = shares_equal_work(run.job, input.data, input.model.columns);
+  batches.work = input.model.row_work;
   if (peers.queue) {
     if (!input.share.even())
       throw InvalidArgument(fmt::format(

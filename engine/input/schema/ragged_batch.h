@@ -16,6 +16,11 @@ struct BatchBags {
   std::size_t place = 0;
 };
 
+/// Of the rows of a batch those stay that deal_rows() gives to `rank`. `places`: of the ragged columns that
+/// make work.
+void keep_dealt_rows(std::span<StreamedRows::Picked> rows, std::span<const std::size_t> places,
+                     const RowWork& work, int rank, int world);
+
 /// [rows + 1], from 0.
 void copy_offsets(const BatchBags& bags, std::int32_t* to);
 std::int64_t count_values(const BatchBags& bags);

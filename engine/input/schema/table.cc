@@ -111,6 +111,7 @@ void check_global_batch(std::int64_t rows, int world) {
 Batcher::Batcher(std::shared_ptr<const Table> table, std::vector<std::string> columns, BatchOptions options)
     : table_(std::move(table)), rows_(table_->rows), options_(std::move(options)) {
   find_columns(columns);
+  find_work();
   if (rows_ == 0) throw InvalidArgument("input: the data set is empty");
   check_global_batch(options_.global_batch, options_.world);
   batches_per_epoch_ = rows_ / options_.global_batch;
@@ -128,6 +129,12 @@ Batcher::Batcher(std::shared_ptr<StreamedRows> rows, std::vector<std::string> co
       options_(std::move(options)),
       batches_per_epoch_(streamed_->batches_per_epoch()) {
   find_columns(columns);
+  find_work();
+}
+
+void Batcher::find_work() {
+  for (const Delivered& column : columns_)
+    if (column.part == Part::Values) work_places_.push_back(column.place);
 }
 
 Batcher::Delivered Batcher::find_column(const std::string& name) const {
@@ -155,7 +162,9 @@ std::int64_t Batcher::room_for(const TableColumn& column) const {
     const TableColumn* sample = streamed_->sample()->find(column.name);
     return rounded_room(std::min(most, likely_values(*sample, rows)));
   }
-  const RowOrder order = !options_.shuffle             ? RowOrder::AsTheyLie
+  const bool dealt = options_.equal_work && options_.world > 1;
+  const RowOrder order = !options_.shuffle && dealt    ? RowOrder::Any
+                         : !options_.shuffle           ? RowOrder::AsTheyLie
                          : options_.shuffle_buffer > 0 ? RowOrder::Any
                                                        : RowOrder::Drawn;
   return rounded_room(std::min(most, most_values(column, rows, order, options_.carry_remainder)));
@@ -288,9 +297,8 @@ void Batcher::prepare_permutation(std::uint64_t epoch) {
       epoch, std::async(std::launch::async, [this, epoch] { return order_of(epoch); }).share());
 }
 
-/// The table's rows that make up this worker's part of batch `ticket`.
-void Batcher::pick_rows(std::uint64_t ticket, std::vector<std::int64_t>& rows) {
-  const RowPart its = part_of(global_rows_of(ticket));
+/// The table's rows that make up a part of batch `ticket`.
+void Batcher::pick_rows(std::uint64_t ticket, RowPart its, std::vector<std::int64_t>& rows) {
   const auto count = static_cast<std::uint64_t>(its.rows), part = static_cast<std::uint64_t>(its.first);
   const auto batch = static_cast<std::uint64_t>(options_.global_batch);
   rows.clear();
@@ -390,9 +398,13 @@ Batch Batcher::make(std::uint64_t ticket, const std::stop_token& stop) {
     parts = streamed_->pick(ticket, picked, stop);
   } else {
     if (picked.empty()) picked.emplace_back();
-    pick_rows(ticket, picked[0].rows);
+    const std::int64_t all = global_rows_of(ticket);
+    pick_rows(ticket, deals() ? RowPart{0, all} : part_of(all), picked[0].rows);
     picked[0].table = table_;
   }
+  if (deals())
+    keep_dealt_rows(std::span(picked).first(parts), work_places_, options_.work, options_.rank,
+                    options_.world);
   Batch batch;
   batch.ticket = ticket;
   batch.rows = 0;

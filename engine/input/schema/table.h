@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/input/schema/column_table.h"
+#include "engine/input/schema/row_work.h"
 #include "engine/ir/tensor.h"
 #include "engine/staging/block_pool.h"
 #include "engine/staging/stage.h"
@@ -69,6 +70,10 @@ struct BatchOptions {
   std::int64_t global_batch = 1;  // rows a step over all workers
   int rank = 0;  // this worker takes the rank-th contiguous part of every global batch (row_part)
   int world = 1;
+  /// It takes other rows of it instead, as many, so that all workers have about as much work: deal_rows() of
+  /// the ragged columns that are delivered, if there is one. They keep the order of the batch.
+  bool equal_work = false;
+  RowWork work = {};
   bool shuffle = true;
   /// Evaluation: the last batch of an epoch may be smaller, and the sequence ends after one epoch.
   bool keep_remainder = false;
@@ -98,7 +103,7 @@ class Batcher {
   /// table, a table smaller than one global batch, a global batch of fewer rows than workers).
   Batcher(std::shared_ptr<const Table> table, std::vector<std::string> columns, BatchOptions options);
   /// The same of rows that are read while they are used, in their own order. REQUIRES: `options` are those
-  /// that `rows` were made with, without keep_remainder.
+  /// that `rows` were made with, without keep_remainder; with equal_work `rows` were made for one worker.
   Batcher(std::shared_ptr<StreamedRows> rows, std::vector<std::string> columns, BatchOptions options);
 
   std::int64_t batches_per_epoch() const { return batches_per_epoch_; }
@@ -144,9 +149,12 @@ class Batcher {
   void prepare_permutation(std::uint64_t epoch);
   RowPart part_of(std::int64_t rows) const;
   std::int64_t global_rows_of(std::uint64_t ticket) const;
-  void pick_rows(std::uint64_t ticket, std::vector<std::int64_t>& rows);
+  /// Whether it picks from all rows of a batch.
+  bool deals() const { return options_.equal_work && options_.world > 1 && !work_places_.empty(); }
+  void pick_rows(std::uint64_t ticket, RowPart part, std::vector<std::int64_t>& rows);
   Delivered find_column(const std::string& name) const;
   void find_columns(const std::vector<std::string>& names);
+  void find_work();
   const TableColumn& column_of(const Table& table, std::size_t column) const {
     return table.columns[columns_[column].place];
   }
@@ -164,6 +172,7 @@ class Batcher {
   std::shared_ptr<StreamedRows> streamed_;  // null: rows are the table's
   std::int64_t rows_ = 0;                   // of an epoch
   std::vector<Delivered> columns_;
+  std::vector<std::size_t> work_places_;  // in the table, of ragged columns that were delivered at first
   BatchOptions options_;
   std::int64_t batches_per_epoch_ = 0;
   std::size_t block_bytes_ = 0;  // of a batch
