@@ -357,6 +357,23 @@ std::function<std::shared_ptr<const Table>()> next_test_rows(const JobData& data
   };
 }
 
+std::function<TestShare()> next_test_share(const JobData& data, std::int64_t batch_rows, int rank,
+                                           int world) {
+  if (!data.open_test)
+    return [left = data.test]() mutable { return TestShare{std::exchange(left, nullptr)}; };
+  return [stream = std::shared_ptr<RowStream>(data.open_test()), part = rows_at_once(batch_rows), batch_rows,
+          rank, world, number = std::int64_t{0}]() mutable -> TestShare {
+    for (;; ++number) {
+      const bool is_own = number % world == rank;
+      if (!is_own && stream->skip(part) == 0) return {};
+      if (!is_own) continue;
+      std::shared_ptr<Table> table = stream->next(part);
+      if (table->rows == 0) return {};
+      return {std::move(table), number++ * (part / batch_rows), true};
+    }
+  };
+}
+
 std::unique_ptr<Batcher> make_batcher(const proto::Job& job, const JobData& data,
                                       const std::vector<std::string>& columns, const BatchOptions& options,
                                       const TakenBatches* taken) {

@@ -36,6 +36,15 @@ struct JobData {
 /// `data` outlives it.
 std::function<std::shared_ptr<const Table>()> next_test_rows(const JobData& data, std::int64_t batch_rows);
 
+/// Test rows of which a rank has some batches, by the numbers of tables or of batches in one.
+struct TestShare {
+  std::shared_ptr<const Table> table;  // null: there are no more
+  std::int64_t first_batch = 0;        // of all test rows
+  bool is_whole = false;               // all its batches are this rank's; else every world-th
+};
+/// The same for one of several ranks that share the test rows: of streamed ones it reads its own.
+std::function<TestShare()> next_test_share(const JobData& data, std::int64_t batch_rows, int rank, int world);
+
 /// This worker's batches. `taken`: of input.shard DYNAMIC, it says which rows are worth reading ahead, and
 /// outlives the batches; null: all are. Throws: as Batcher.
 std::unique_ptr<Batcher> make_batcher(const proto::Job& job, const JobData& data,

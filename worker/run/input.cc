@@ -6,7 +6,10 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "engine/input/files/data_file.h"
 #include "proto/job.pb.h"
+#include "worker/evaluation/shared_evaluation.h"
 #include "worker/input/data_stream.h"
 #include "worker/input/input_staging.h"
 #include "worker/process/stop_signal.h"
@@ -28,6 +31,25 @@ std::vector<TakenFile> files_of_checkpoint(const RunContext& run, const std::opt
   return found == all.back().meta.attributes.end() ? std::vector<TakenFile>{} : taken_files(found->second);
 }
 
+/// Whether the workers measure together: they can, and all have the test files.
+bool shares_test_rows(const RunContext& run, const WaitContext& wait) {
+  if (run.options.hooks || !run.peers.communicator || !may_share_evaluation(run.job, run.peers.world))
+    return false;
+  if (reads_files(run.job) && run.job.input().test_files().empty()) return false;
+  std::string missing;
+  try {
+    if (reads_files(run.job))
+      for (const std::filesystem::path& file : test_files(run.job, run.options.data_dir)) stamp_of(file);
+  } catch (const InvalidArgument& error) {
+    missing = error.message();
+  }
+  const bool shares = all_agree(missing.empty(), *run.peers.communicator, wait);
+  if (!missing.empty() && !run.peers.leader())
+    log_warning("evaluation: the leader measures alone, as this worker has no test files: {}", missing);
+  if (shares && run.peers.leader()) log_info("evaluation: {} workers share the test rows", run.peers.world);
+  return shares;
+}
+
 /// Whether workers share a batch by the work that its rows make (input.equal_work): where one of `columns` is
 /// ragged. Streamed rows only where the job says so, as each worker then reads all of them.
 bool shares_equal_work(const proto::Job& job, const JobData& data, const std::vector<std::string>& columns) {
@@ -41,11 +63,12 @@ bool shares_equal_work(const proto::Job& job, const JobData& data, const std::ve
 
 }  // namespace
 
-RunInput load_rows(const RunContext& run, const std::optional<CheckpointRun>& id) {
+RunInput load_rows(const RunContext& run, const std::optional<CheckpointRun>& id, const WaitContext& wait) {
   const Peers& peers = run.peers;
   const RowReader reader = row_reader(run.job, peers.rank, peers.world);
-  const bool evaluates = peers.leader() && run.job.evaluation().enabled();
   RunInput input;
+  input.shares_test = shares_test_rows(run, wait);
+  const bool evaluates = (peers.leader() || input.shares_test) && run.job.evaluation().enabled();
   const RunHooks* const hooks = run.options.hooks;
   if (hooks && hooks->train)
     input.data = {.train = hooks->train, .test = evaluates ? hooks->test : nullptr};
@@ -90,8 +113,8 @@ void share_rows(const RunContext& run, RunInput& input) {
   }
 }
 
-RunInput load_input(const RunContext& run, const std::optional<CheckpointRun>& id) {
-  RunInput input = load_rows(run, id);
+RunInput load_input(const RunContext& run, const std::optional<CheckpointRun>& id, const WaitContext& wait) {
+  RunInput input = load_rows(run, id, wait);
   share_rows(run, input);
   return input;
 }

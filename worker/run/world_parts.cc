@@ -21,7 +21,7 @@ WorldParts::WorldParts(const RunContext& run, const RunWaits& waits, StopGrace& 
 void WorldParts::load(const StartedRun& started, RunReport& report) {
   started_ = &started;
   report_ = &report;
-  input = load_rows(run_, started.id);
+  input = load_rows(run_, started.id, waits_.first());
 }
 
 void WorldParts::enter() {
