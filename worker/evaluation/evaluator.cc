@@ -103,13 +103,16 @@ std::optional<MetricValues> Evaluator::run(const NextRows& next, std::chrono::na
 
 namespace {
 
-/// What ranks tell each other before each batch.
+/// Batches of a rank between two meetings, where steps need none.
+constexpr std::int64_t kBatchesOfRound = 8;
+
+/// What ranks tell each other before each batch, or each some.
 class Rounds {
  public:
   Rounds(const Evaluator::Peers& peers, const std::stop_token& stop) : peers_(peers), stop_(stop) {}
   /// Of a rank that has a batch. False: one was asked to stop.
   bool begin_batch() {
-    meet(true);
+    if (peers_.in_step || batches_++ % kBatchesOfRound == 0) meet(true);
     return !stops_;
   }
   /// Of a rank that has none. True: another one has.
@@ -131,6 +134,7 @@ class Rounds {
 
   const Evaluator::Peers& peers_;
   const std::stop_token& stop_;
+  std::int64_t batches_ = 0;
   bool stops_ = false, others_ = false;
 };
 

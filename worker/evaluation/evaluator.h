@@ -51,7 +51,7 @@ class Evaluator {
     comm::Communicator& communicator;
     /// The forward steps of all ranks meet: one without a batch makes a step of zeros.
     bool in_step = false;
-    /// How long it may wait for another rank's batch.
+    /// How long it may wait for another rank, which may make some batches meanwhile.
     std::chrono::nanoseconds patience = std::chrono::minutes(10);
   };
   /// The same over the rows of all ranks, each of which calls it; all have the values of all rows then, to

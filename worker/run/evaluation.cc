@@ -74,8 +74,8 @@ std::optional<MetricValues> RunEvaluation::run_evaluator() {
   // The ranks' tables answer lookups of all.
   TableService* const tables = run_.runtime.services().find<TableService>();
   if (tables) tables->set_together(true);
-  // Another worker may read its part of the rows between two batches.
-  const auto patience = std::max<std::chrono::nanoseconds>(2 * waits_.step_time(), kLeastPatience);
+  // Another worker may make some batches, and read its part of the rows, meanwhile.
+  const auto patience = std::max<std::chrono::nanoseconds>(10 * waits_.step_time(), kLeastPatience);
   const Evaluator::Peers peers{*run_.peers.communicator, tables != nullptr, patience};
   const auto measured = evaluator_->run_shared(next, peers, waits_.step_time(), run_.stop.token());
   if (tables) tables->set_together(false);

@@ -22,8 +22,15 @@ void TableService::ask(Request& request, const WaitContext& wait) {
   communicator_->broadcast(&request, 3, DType::Int64, 0, StreamRef::host(), wait);
 }
 
+Tensor TableService::values_of(const TableShard& table) const {
+  if (!together_) return *store_.read(table.name);
+  const auto found = held_.find(table.name);
+  return found != held_.end() ? found->second
+                              : held_.emplace(table.name, *store_.read(table.name)).first->second;
+}
+
 std::vector<float> TableService::own_rows(const TableShard& table, std::span<const std::int64_t> ids) const {
-  const Tensor values = *store_.read(table.name);
+  const Tensor values = values_of(table);
   const std::span<const float> all = values.data<float>();
   const std::int64_t dim = table.local_dim();
   std::vector<float> rows;

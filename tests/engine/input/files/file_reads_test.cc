@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <fstream>
 #include <random>
@@ -167,6 +168,21 @@ TEST_P(FileReadsTest, AWaitHasADeadline) {
   }
   if (late == 0 && reads.totals().direct_bytes == 0) GTEST_SKIP() << "no direct reads here";
   EXPECT_GT(late, 0);
+}
+
+/// As a container whose kernel has no io_uring for it.
+TEST_P(FileReadsTest, WithoutAQueueOfTheKernelFilesAreReadThroughThePageCache) {
+  FileReads reads(options());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{3, before.rlim_max};  // no descriptor for a queue
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto reader = reads.reader();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  reader->begin({{path(4), 5, 70000}});
+  expect_read(*reader, std::span(contents_[4]).subspan(5, 69995), 10000);
+  EXPECT_EQ(reads.totals().direct_bytes, 0U);
+  EXPECT_EQ(reads.totals().bytes, 69995U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, FileReadsTest, testing::Bool(),
