@@ -449,7 +449,7 @@ void refuse_unread_columns(const proto::Job& job, const ModelGraph& model, const
 
 }  // namespace
 
-ModelGraph job_model(const proto::Job& job, const Table& table) {
+ModelGraph job_model(const proto::Job& job, const Table& table, int workers) {
   ModelGraph model;
   if (job.model().has_graph()) {
     for (const TableColumn& column : table.columns)
@@ -461,7 +461,9 @@ ModelGraph job_model(const proto::Job& job, const Table& table) {
     model = build_graph_model(job, columns_of_table(table), &report);
     log_info("model.graph: {}", report.summary());
   } else {
-    model = build_model(job.model().name(), model_config(job, table));
+    ModelConfig config = model_config(job, table);
+    config.several_workers = workers > 1;
+    model = build_model(job.model().name(), config);
   }
   if (job.input().format() != proto::Input::CRITEO) refuse_unread_columns(job, model, table);
   return model;

@@ -95,8 +95,8 @@ std::vector<std::string> class_words(const proto::Job& job, const std::filesyste
 /// The model's configuration, with the row shapes of the data's columns.
 ModelConfig model_config(const proto::Job& job, const Table& table);
 
-/// The job's model for that data. Throws: as build_model().
-ModelGraph job_model(const proto::Job& job, const Table& table);
+/// The job's model for that data. `workers`: that share its batches in training. Throws: as build_model().
+ModelGraph job_model(const proto::Job& job, const Table& table, int workers = 1);
 /// Throws: InvalidArgument, where the model predicts probabilities and a label among the rows is outside of
 /// [0, 1].
 void check_labels(const proto::Job& job, const ModelGraph& model, const Table& table);

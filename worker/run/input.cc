@@ -77,7 +77,8 @@ RunInput load_rows(const RunContext& run, const std::optional<CheckpointRun>& id
     input.data = load_data(run.job, run.options.data_dir, evaluates, {reader.rank, reader.world},
                            peers.leader() ? progress_mode() : ProgressMode::Off, &follow);
   }
-  input.model = job_model(run.job, *input.data.train);
+  const bool shares_batches = run.job.input().shard() == proto::Input::ALL;
+  input.model = job_model(run.job, *input.data.train, shares_batches ? reader.world : 1);
   check_labels(run.job, input.model, *input.data.train);
   if (input.data.test) check_labels(run.job, input.model, *input.data.test);
   if (hooks)

@@ -33,6 +33,14 @@ std::int64_t count_values(const BatchBags& bags) {
   return all;
 }
 
+std::int64_t longest_bag(const BatchBags& bags) {
+  std::int64_t longest = 0;
+  for_each_bag(bags, [&](const TableColumn&, std::int64_t, std::int64_t, std::int64_t count) {
+    longest = std::max(longest, count);
+  });
+  return longest;
+}
+
 void keep_dealt_rows(std::span<StreamedRows::Picked> rows, std::span<const std::size_t> places,
                      const RowWork& work, int rank, int world) {
   std::size_t all = 0;

@@ -94,7 +94,9 @@ class StreamedRows;
 
 /// Cuts a table into batches. A ragged column "tags" is delivered as its values, with room for more, "tags"
 /// [room] int64, the last one again and again; "tags/offsets" [rows + 1] int32, the parts of them that are
-/// the rows'; and "tags/weights" [room] float32. The room is the same for all batches
+/// the rows'; "tags/weights" [room] float32; and "tags/longest" [2] int32, the longest list of this worker's
+/// rows and of the whole batch, or the former again where other workers' rows are not known: of streams
+/// without equal_work. The room is the same for all batches
 /// (engine/input/schema/ragged_room.h) until grow(). Thread rule: make() and outgrown() from any number of
 /// threads.
 class Batcher {
@@ -138,7 +140,7 @@ class Batcher {
 
  private:
   using Order = std::shared_ptr<const std::vector<std::int64_t>>;
-  enum class Part { Rows, Values, Offsets, Weights };
+  enum class Part { Rows, Values, Offsets, Weights, Longest };
   struct Delivered {
     std::size_t place = 0;  // of its column in the table
     Part part = Part::Rows;
@@ -151,6 +153,8 @@ class Batcher {
   std::int64_t global_rows_of(std::uint64_t ticket) const;
   /// Whether it picks from all rows of a batch.
   bool deals() const { return options_.equal_work && options_.world > 1 && !work_places_.empty(); }
+  /// Whether it looks at all rows of a batch: to deal them, or to find the longest list.
+  bool picks_all() const { return deals() || (needs_longest_ && options_.world > 1 && !streamed_); }
   void pick_rows(std::uint64_t ticket, RowPart part, std::vector<std::int64_t>& rows);
   Delivered find_column(const std::string& name) const;
   void find_columns(const std::vector<std::string>& names);
@@ -172,6 +176,7 @@ class Batcher {
   std::shared_ptr<StreamedRows> streamed_;  // null: rows are the table's
   std::int64_t rows_ = 0;                   // of an epoch
   std::vector<Delivered> columns_;
+  bool needs_longest_ = false;            // of a ragged column, it is delivered
   std::vector<std::size_t> work_places_;  // in the table, of ragged columns that were delivered at first
   BatchOptions options_;
   std::int64_t batches_per_epoch_ = 0;

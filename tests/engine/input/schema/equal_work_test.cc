@@ -109,6 +109,38 @@ TEST(EqualWorkTest, BatchesHaveTheSameRowsOverAllWorkers) {
     }
 }
 
+TEST(EqualWorkTest, TheLongestListIsThatOfAllWorkersRows) {
+  const std::vector<std::int64_t> lengths{3, 9, 1, 4, 2, 7, 7, 0, 5, 6, 1, 1};
+  const auto table = rows_of_lengths(lengths);
+  const std::vector<std::string> names{"x", "h/longest"};
+  for (const bool equal_work : {false, true}) {
+    BatchOptions options{.global_batch = 4, .shuffle = false};
+    Batcher whole(table, names, options);
+    options.world = 2;
+    options.equal_work = equal_work;
+    Batcher first(table, names, options);
+    options.rank = 1;
+    Batcher second(table, names, options);
+    EXPECT_EQ(first.shape(1, 2), Shape{2});
+    EXPECT_EQ(first.dtype(1), DType::Int32);
+    const std::vector<std::int32_t> longest{9, 7, 6};
+    for (std::size_t t = 0; t < 3; ++t) {
+      const auto both = [&](Batcher& batcher) {
+        const Batch batch = batcher.make(t);
+        std::int64_t own = 0;
+        for (const float row : values<float>(batch.tensors[0]))
+          own = std::max(own, lengths[static_cast<std::size_t>(row)]);
+        const auto said = values<std::int32_t>(batch.tensors[1]);
+        EXPECT_EQ(said[0], own);
+        EXPECT_EQ(said[1], longest[t]);
+        return own;
+      };
+      EXPECT_EQ(both(whole), longest[t]);
+      EXPECT_EQ(std::max(both(first), both(second)), longest[t]);
+    }
+  }
+}
+
 TEST(EqualWorkTest, StreamedRowsAreDealtAlike) {
   TempDir dir;
   const auto path = dir.path() / "a.csv";
