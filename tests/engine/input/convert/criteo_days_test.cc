@@ -38,7 +38,7 @@ template <class T>
 std::vector<T> read_all(const Path& file) {
   const std::string bytes = read_file(file);
   std::vector<T> items(bytes.size() / sizeof(T));
-  std::memcpy(items.data(), bytes.data(), items.size() * sizeof(T));
+  if (!items.empty()) std::memcpy(items.data(), bytes.data(), items.size() * sizeof(T));
   return items;
 }
 
