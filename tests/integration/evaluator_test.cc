@@ -151,8 +151,8 @@ class SharedEvaluationTest
 
 TEST_P(SharedEvaluationTest, HasTheBitsOfOneProcess) {
   const auto& [strategy, workers, streamed] = GetParam();
-  Job trained =
-      job({"evaluation.enabled=true", "evaluation.every_steps=20", "evaluation.batch_size=61"}).with(strategy);
+  Job trained = job({"evaluation.enabled=true", "evaluation.every_steps=20", "evaluation.batch_size=61"})
+                    .with(strategy);
   if (streamed) trained = trained.with({"input.read=STREAM", "input.stream.virtual_shards=6"});
   Cluster cluster(directory() / "cluster", trained, {workers, 0});
   cluster.expect_success();
