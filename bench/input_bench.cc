@@ -9,10 +9,15 @@
 // "mlperf_dlrm" the benchmark's binary rows, some thousand at a time, with whole and with cut tables (ids
 // modulo their rows), and as a stream of blocks that two threads read (by the clock).
 //
+// "read" lines are of a file past the page cache (dropped from it before each round), by the clock: whole, by
+// pread through the page cache and by direct reads, and "dd" with iflag=direct and 8 MiB blocks; then the
+// mlperf_dlrm blocks of it by two threads, both ways.
+//
 // Peers in the same run: memory (a copy of the file's bytes) and crc (CRC-32C alone), which bound the
 // framing. Files are made first, read once to be in the page cache, then measured: median over rounds, one
 // thread. "mb_per_s" is by the thread's own CPU time, which others on the machine disturb little;
 // "wall_mb_per_s" by the clock. A JSON line each.
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,10 +25,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,6 +38,7 @@
 #include "base/cpu.h"
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "engine/input/files/file_reads.h"
 #include "engine/input/formats/example.h"
 #include "engine/input/formats/mlperf_dlrm.h"
 #include "engine/input/formats/readers.h"
@@ -91,6 +99,77 @@ std::string csv_text(std::int64_t rows) {
     text += fmt::format("city{},\"name {}\",{}\n", r % 997, r % 9973, r % 3 == 0 ? 1 : 0);
   }
   return text;
+}
+
+/// Nothing of the file is in the page cache any more.
+void drop_cached(const fs::path& file) {
+  const int descriptor = ::open(file.c_str(), O_RDONLY);
+  ::fdatasync(descriptor);
+  ::posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
+  ::close(descriptor);
+}
+
+/// By the clock.
+Seconds median_uncached(const fs::path& file, int rounds, const std::function<void()>& work) {
+  std::vector<double> wall;
+  for (int r = 0; r < rounds; ++r) {
+    drop_cached(file);
+    const auto begin = Clock::now();
+    work();
+    wall.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  std::sort(wall.begin(), wall.end());
+  return {wall[wall.size() / 2], wall[wall.size() / 2]};
+}
+
+std::shared_ptr<FileReads> reads_of(bool direct) {
+  FileReadOptions options;
+  options.direct = direct;
+  return std::make_shared<FileReads>(options);
+}
+
+void read_blocks(BlockSource& blocks) {
+  const auto read = [&](std::size_t first) {
+    for (std::size_t b = first; b + 8 <= blocks.blocks().size(); b += 16) {
+      std::vector<BlockPart> window;
+      for (std::size_t p = b; p < b + 8; ++p) window.push_back({p, 0, blocks.blocks()[p].rows});
+      expect(blocks.read(window)->rows > 0, "rows are missing");
+    }
+  };
+  std::thread other(read, 8);
+  read(0);
+  other.join();
+}
+
+void bench_reads(const fs::path& dir, std::int64_t rows, int rounds) {
+  const fs::path file = dir / "large.bin";
+  generate_mlperf_dlrm(file, {.rows = rows});
+  const std::uint64_t bytes = fs::file_size(file);
+  std::vector<std::byte> part(std::size_t{1} << 20);
+  for (const bool direct : {false, true})
+    report(direct ? "read, direct" : "read, page cache", bytes,
+           median_uncached(
+               file, rounds,
+               [&] {
+                 const auto reads = reads_of(direct);
+                 const auto reader = reads->reader();
+                 reader->begin({{file, 0, bytes}});
+                 for (std::uint64_t at = 0; at < bytes; at += part.size())
+                   reader->read(std::span(part).first(std::min<std::uint64_t>(part.size(), bytes - at)));
+                 expect(!direct || reads->totals().direct_bytes == bytes, "reads are not direct here");
+               }),
+           0);
+  const std::string dd = fmt::format("dd if='{}' of=/dev/null bs=8M iflag=direct 2>/dev/null", file.string());
+  report("read, peer: dd iflag=direct", bytes,
+         median_uncached(file, rounds, [&] { expect(std::system(dd.c_str()) == 0, "dd fails"); }), 0);
+  for (const bool direct : {false, true}) {
+    const auto blocks = make_row_blocks(
+        mlperf_dlrm_indexes({file}, std::uint64_t{1} << 20),
+        [](const ReadOptions& read) { return stream_mlperf_dlrm({}, {.read = read}); }, 0, reads_of(direct));
+    report(direct ? "read, mlperf_dlrm windows, direct" : "read, mlperf_dlrm windows, page cache", bytes,
+           median_uncached(file, rounds, [&] { read_blocks(*blocks); }), 0);
+  }
+  fs::remove(file);
 }
 
 int run(std::int64_t rows, int rounds) {
@@ -186,6 +265,7 @@ int run(std::int64_t rows, int rounds) {
   });
   both.cpu = both.wall;
   report("mlperf_dlrm, blocks, two threads", fs::file_size(binary), both, 0);
+  bench_reads(dir, 10 * rows, rounds);
   fs::remove_all(dir);
   return crc == 1 ? 1 : 0;  // the sum is used
 }

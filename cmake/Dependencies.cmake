@@ -42,6 +42,18 @@ if(BRAID_ZSTD_INCLUDE AND BRAID_ZSTD_LIBRARY AND BRAID_LZ4_INCLUDE AND BRAID_LZ4
   braid_export(braid_zstd_lz4)
 endif()
 
+# Streams of files are read past the page cache where it is there.
+find_path(BRAID_URING_INCLUDE liburing.h)
+find_library(BRAID_URING_LIBRARY uring)
+set(BRAID_HAVE_URING OFF)
+if(BRAID_URING_INCLUDE AND BRAID_URING_LIBRARY)
+  set(BRAID_HAVE_URING ON)
+  add_library(braid_uring INTERFACE)
+  target_include_directories(braid_uring SYSTEM INTERFACE ${BRAID_URING_INCLUDE})
+  target_link_libraries(braid_uring INTERFACE ${BRAID_URING_LIBRARY})
+  braid_export(braid_uring)
+endif()
+
 set(BRAID_PROTOC ${Protobuf_PROTOC_EXECUTABLE})
 find_program(BRAID_GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
 

@@ -6,7 +6,8 @@
 //          x = x + [u, o, u * LN(o)] W_o
 //   user = LN([x of the candidate, dense] W + b);   item = MLP(rows of the candidate);   y = MLP(user * item)
 // MLPs are Linear, x sigmoid(LN(x)), Linear, LN; that of y is Linear, x sigmoid(LN(x)), Linear. The loss is
-// 0.2 times the cross entropy. N is the longest sequence of the batch, on each worker.
+// 0.2 times the cross entropy. N is the longest sequence of the batch: several workers multiply A v by what
+// theirs is of the longest of all, where the input knows it.
 // Columns: "history", one ragged column for each table; "candidate" [B, tables], whose columns share them;
 // "sparse" [B, C] context, a token each; "action", one ragged column of bits, whose weights are ages in
 // seconds; "dense" [B, n], of the candidate; "label" [B] in {0, 1}. The first two and the last are needed.
@@ -15,6 +16,7 @@
 // values are those of the reference (mlcommons/training, recommendation/generative_recommenders): tables
 // uniform in +-1 / sqrt(rows), layers Glorot normal, those of attention, item and y Glorot uniform.
 #include <cmath>
+#include <optional>
 
 #include "base/error.h"
 #include "models/common.h"
@@ -157,6 +159,15 @@ HstuSizes sizes_of(const ModelConfig& config) {
   return sizes;
 }
 
+/// Products of a token and of a pair of tokens, over 2 `dim`. All columns of the history have the token's
+/// length.
+RowWork row_work(const HstuSizes& sizes, const HstuColumns& columns) {
+  const auto tables = static_cast<std::int64_t>(columns.tables());
+  const std::int64_t ragged = tables + (columns.action() ? 1 : 0);
+  const std::int64_t token = 7 * sizes.dim * sizes.layers + sizes.hidden * (tables + (tables > 1 ? 2 : 1));
+  return {token, ragged * sizes.layers};
+}
+
 }  // namespace
 
 ModelGraph build_hstu(const ModelConfig& config) {
@@ -191,9 +202,11 @@ ModelGraph build_hstu(const ModelConfig& config) {
             position_rows(b, layout, context, sizes));
   if (columns.action() && columns.action()->weights) x = b.add(x, age_rows(b, columns, sizes));
   x = dropout(b, x, sizes.dropout);
+  std::optional<Output> share;
+  if (config.several_workers) share = columns.longest_share(context + 1);
   for (std::int64_t l = 0; l < sizes.layers; ++l) {
     const NameScope scope(b, "layer" + std::to_string(l));
-    x = hstu_layer(b, x, layout.offsets, {dim, sizes.heads, sizes.dropout / 2});
+    x = hstu_layer(b, x, layout.offsets, {dim, sizes.heads, sizes.dropout / 2, share});
   }
 
   Output user = rows_at(b, x, last_places(b, layout.offsets));
@@ -209,7 +222,9 @@ ModelGraph build_hstu(const ModelConfig& config) {
       b.mul(mean_sigmoid_loss(b, logits, label, weights), scalar(b, kLossWeight, "loss_weight"));
   std::vector<std::string> read = columns.read();
   read.push_back("label");
-  return finish_model(b, loss, logits, read, "label", Prediction::Probability, weights);
+  ModelGraph model = finish_model(b, loss, logits, read, "label", Prediction::Probability, weights);
+  model.row_work = row_work(sizes, columns);
+  return model;
 }
 
 }  // namespace braid

@@ -34,6 +34,7 @@ HstuColumns::HstuColumns(GraphBuilder& builder, const ModelConfig& config, std::
   history_ = id_columns(builder, config, kHstu, "history", history, buckets);
   candidates_ = id_columns(builder, config, kHstu, "candidate", candidate, buckets);
   check_history();
+  history_input_ = history.ragged.front().field.input;
   if (known("action")) read_action();
   if (known("sparse")) read_context(buckets);
   if (known("dense")) {
@@ -109,6 +110,20 @@ Output HstuColumns::offsets() {
   for (const IdColumn& column : others)
     offsets_ = builder_.op("braid.SameOffsets", {*offsets_, column.offsets}, {}, "same_offsets");
   return *offsets_;
+}
+
+Output HstuColumns::longest_share(std::int64_t more) {
+  const std::string column = history_input_ + "/longest";
+  const Output both = builder_.placeholder(column, DType::Int32, Shape{2});
+  read_.push_back(column);
+  const NameScope scope(builder_, "longest");
+  const Output numbers = builder_.op("Cast", {both}, {{"SrcT", DType::Int32}, {"DstT", DType::Float32}});
+  const Output tokens =
+      builder_.add(numbers, builder_.constant(Tensor::scalar(static_cast<float>(more)), "more"));
+  const Output parts =
+      builder_.op("Split", {builder_.constant(Tensor::scalar<std::int32_t>(0), "axis"), tokens},
+                  {{"num_split", 2}}, "parts");
+  return builder_.op("RealDiv", {{parts.node, 0}, {parts.node, 1}}, {}, "share");
 }
 
 Output HstuColumns::in_room(const Output& values) {

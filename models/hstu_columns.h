@@ -39,6 +39,9 @@ class HstuColumns {
   Output ones();
   /// Offsets of the history; a step fails where its columns differ in length.
   Output offsets();
+  /// The longest sequence of these rows over that of all workers' rows of the batch, [1]; reads a column for
+  /// it. `more`: tokens of a sequence beside its history.
+  Output longest_share(std::int64_t more);
   /// Values of a column of the history, in the room of its first column.
   Output in_room(const Output& values);
   /// Ids of table t: of the history, the candidate's behind it.
@@ -64,6 +67,7 @@ class HstuColumns {
   const std::int64_t dim_;
   std::vector<IdColumn> history_, candidates_, context_, action_;
   std::optional<Output> dense_, offsets_;
+  std::string history_input_;  // column of the first of history_
   std::vector<std::string> read_;
 };
 

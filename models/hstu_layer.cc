@@ -19,9 +19,10 @@ Output hstu_layer(GraphBuilder& b, const Output& x, const Output& offsets, const
     return b.reshape({parts.node, part}, {-1, sizes.heads, dim / sizes.heads});
   };
   const Output u = silu(b, {parts.node, 0});
-  const Output mixed = b.reshape(b.op("braid.RaggedAttention", {heads(2), heads(3), heads(1), offsets},
-                                      {{"activation", "silu"}}, "attention"),
-                                 {-1, dim});
+  Output mixed = b.reshape(b.op("braid.RaggedAttention", {heads(2), heads(3), heads(1), offsets},
+                                {{"activation", "silu"}}, "attention"),
+                           {-1, dim});
+  if (sizes.share) mixed = b.mul(mixed, *sizes.share);
   const Output y = b.concat({u, mixed, b.mul(u, layer_norm(b, "output_norm", mixed, dim, 1e-6F))}, 1);
   const Output kernel =
       b.read(b.variable("output/kernel", Shape{3 * dim, dim}, {.init = glorot_uniform(3 * dim, dim)}));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "engine/builder/graph_builder.h"
 
@@ -10,6 +11,7 @@ namespace braid {
 struct HstuLayer {
   std::int64_t dim = 0, heads = 0;
   double dropout = 0;
+  std::optional<Output> share = {};  // [1], that attention is multiplied by
 };
 
 /// x [n, dim], rows of which offsets [B + 1] cut into sequences -> [n, dim].

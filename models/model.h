@@ -14,6 +14,7 @@
 #include "base/dtype.h"
 #include "base/optim.h"
 #include "engine/input/schema/column_table.h"
+#include "engine/input/schema/row_work.h"
 #include "engine/ir/shape.h"
 #include "engine/ir/tensor.h"
 
@@ -47,6 +48,7 @@ struct ModelConfig {
   std::vector<std::string> tasks;     // label columns of a model of several tasks; empty: the model's default
   std::vector<double> class_weights;  // by label; a row's loss is multiplied by its label's. Empty: all 1
   bool sparse_tables = false;
+  bool several_workers = false;          // share a batch: each has rows of it
   double dropout = 0;                    // share of a hidden layer's outputs that a training step drops
   std::map<std::string, Shape> columns;  // shape of one row of each input column, e.g. "image" -> [28, 28, 1]
   std::map<std::string, DType> types;    // of columns of ids that are not int64
@@ -103,6 +105,8 @@ struct ModelGraph {
   std::vector<GivenGradient> gradients;
   /// What variables begin with where no rule (InitSpec) says it.
   std::map<std::string, Tensor> initial;
+  /// What it computes for a row of ragged columns.
+  RowWork row_work = {};
 
   ModelGraph();
   ModelGraph(ModelGraph&&) noexcept;

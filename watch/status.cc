@@ -74,6 +74,13 @@ void stage_fields(Io& io, T& s) {
 }
 
 template <class Io, class T>
+void input_reads_fields(Io& io, T& r) {
+  io.field("bytes", r.bytes);
+  io.field("direct_bytes", r.direct_bytes);
+  io.field("seconds", r.seconds);
+}
+
+template <class Io, class T>
 void gpu_process_fields(Io& io, T& p) {
   io.field("pid", p.pid);
   io.field("name", p.name);
@@ -203,6 +210,7 @@ void status_fields(Io& io, T& s) {
   if (s.trains) training_fields(io, s);
   io.list("streams", s.streams, [](auto& one, auto& stream) { stream_fields(one, stream); });
   io.list("stages", s.stages, [](auto& one, auto& stage) { stage_fields(one, stage); });
+  io.maybe("input_reads", s.input_reads, [](auto& one, auto& r) { input_reads_fields(one, r); });
   io.list("gpus", s.gpus, [](auto& one, auto& gpu) { gpu_fields(one, gpu); });
   io.maybe("server", s.server, [](auto& one, auto& server) { server_fields(one, server); });
   io.maybe("checkpoints", s.checkpoints, [](auto& one, auto& c) { checkpoint_fields(one, c); });

@@ -33,6 +33,12 @@ struct StageState {
   double late_share = 0;  // of the window's takes
 };
 
+/// Files that are read while their rows are used.
+struct InputReads {
+  std::uint64_t bytes = 0, direct_bytes = 0;  // the latter past the page cache
+  double seconds = 0;                         // in which at least one read was under way
+};
+
 struct GpuProcess {
   std::int64_t pid = 0;
   std::string name;
@@ -135,6 +141,7 @@ struct Status {
 
   std::vector<Stream> streams;
   std::vector<StageState> stages;
+  std::optional<InputReads> input_reads;
   std::vector<Gpu> gpus;
   std::optional<Server> server;
   std::optional<Checkpoints> checkpoints;

@@ -41,6 +41,7 @@ class HeaderParser {
       : bytes_(reinterpret_cast<const char*>(bytes.data()), bytes.size()), source_(source) {}
 
   NpyArray parse();
+  NpyLayout layout() const;
 
  private:
   [[noreturn]] void fail(const std::string& what) const { throw DataLoss(source_ + ": " + what); }
@@ -225,6 +226,14 @@ NpyArray HeaderParser::parse() {
   return array;
 }
 
+NpyLayout HeaderParser::layout() const {
+  Header head = header();
+  const auto kind = kind_of(head.descr);
+  if (!kind) throw InvalidArgument(source_ + ": elements of type '" + head.descr + "' are not read");
+  const bool is_row_major = !head.fortran || head.shape.size() < 2;
+  return {kind->dtype, std::move(head.shape), is_row_major && !kind->swapped, head.data_at};
+}
+
 std::string descr_of(DType dtype) {
   switch (dtype) {
     case DType::Float16:
@@ -272,6 +281,10 @@ std::string header_of(const std::string& descr, std::span<const std::int64_t> sh
 }
 
 }  // namespace
+
+NpyLayout npy_layout(std::span<const std::byte> front, const std::string& source) {
+  return HeaderParser(front, source).layout();
+}
 
 NpyArray parse_npy(std::span<const std::byte> bytes, const std::string& source) {
   return HeaderParser(bytes, source).parse();

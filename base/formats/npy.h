@@ -29,6 +29,16 @@ struct NpyArray {
 /// InvalidArgument (a kind that is not read).
 NpyArray parse_npy(std::span<const std::byte> bytes, const std::string& source);
 
+/// Where the elements of an array lie, of one that is too large to be in memory.
+struct NpyLayout {
+  DType dtype = DType::Invalid;
+  std::vector<std::int64_t> shape;
+  bool as_it_lies = false;  // row-major, and in this machine's byte order
+  std::size_t data_at = 0;
+};
+/// From the first bytes of one, which have its header (64 KiB of them do). Throws: as parse_npy().
+NpyLayout npy_layout(std::span<const std::byte> front, const std::string& source);
+
 /// The bytes in front of the elements of an array that is written as it is: little endian, row-major. Throws:
 /// InvalidArgument (a type that .npy has no kind for; String, which format_npy takes).
 std::string npy_header(DType dtype, std::span<const std::int64_t> shape);

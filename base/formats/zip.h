@@ -30,6 +30,8 @@ class ZipReader {
   const std::vector<ZipEntry>& entries() const;
   /// Throws: DataLoss (damage: entry, what), InvalidArgument (encrypted, another method).
   std::vector<std::byte> read(const ZipEntry& entry) const;
+  /// Where the bytes of a stored entry lie in the file. Throws also: InvalidArgument (it is deflated).
+  std::uint64_t stored_at(const ZipEntry& entry) const;
 
  private:
   struct Impl;

@@ -40,6 +40,7 @@ struct ZipReader::Impl {
     return bytes;
   }
   void load_directory();
+  std::uint64_t data_at(const ZipEntry& entry) const;  // behind its header
   void parse_directory(const std::string& directory, std::uint64_t count);
   void take_zip64(ZipEntry& entry, std::string_view extra) const;
 
@@ -120,12 +121,25 @@ ZipReader::~ZipReader() = default;
 
 const std::vector<ZipEntry>& ZipReader::entries() const { return impl_->entries; }
 
+std::uint64_t ZipReader::Impl::data_at(const ZipEntry& entry) const {
+  const std::string local = bytes_at(entry.header_at, kLocalBytes);
+  if (load<std::uint32_t>(local, 0) != kLocalMagic) fail("entry '" + entry.name + "': its header is damaged");
+  return entry.header_at + kLocalBytes + load<std::uint16_t>(local, 26) + load<std::uint16_t>(local, 28);
+}
+
+std::uint64_t ZipReader::stored_at(const ZipEntry& entry) const {
+  if (entry.method != 0)
+    throw InvalidArgument("'" + impl_->file.path().string() + "': entry '" + entry.name +
+                          "' is deflated, and only stored ones are read at any place");
+  const std::uint64_t at = impl_->data_at(entry);
+  if (entry.bytes != entry.packed_bytes || at > impl_->size || entry.bytes > impl_->size - at)
+    impl_->fail("entry '" + entry.name + "': its size cannot be right");
+  return at;
+}
+
 std::vector<std::byte> ZipReader::read(const ZipEntry& entry) const {
   const auto fail = [&](const std::string& what) { impl_->fail("entry '" + entry.name + "': " + what); };
-  const std::string local = impl_->bytes_at(entry.header_at, kLocalBytes);
-  if (load<std::uint32_t>(local, 0) != kLocalMagic) fail("its header is damaged");
-  const std::uint64_t at =
-      entry.header_at + kLocalBytes + load<std::uint16_t>(local, 26) + load<std::uint16_t>(local, 28);
+  const std::uint64_t at = impl_->data_at(entry);
   const std::string packed = impl_->bytes_at(at, entry.packed_bytes);
   // Deflate packs a byte into no less than a 1032nd of it: a larger size is not believed.
   constexpr std::uint64_t kMostPacked = 1032;

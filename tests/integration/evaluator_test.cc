@@ -144,5 +144,74 @@ TEST_F(EvaluatorTest, WhatItNeedsIsSaid) {
   refused(job({"model.embedding_dim=4"}), "the checkpoint of step 20: '");
 }
 
+/// Workers that measure together find what one process finds, to the last bit.
+class SharedEvaluationTest
+    : public EvaluatorTest,
+      public ::testing::WithParamInterface<std::tuple<std::vector<std::string>, int, bool>> {};
+
+TEST_P(SharedEvaluationTest, HasTheBitsOfOneProcess) {
+  const auto& [strategy, workers, streamed] = GetParam();
+  Job trained = job({"evaluation.enabled=true", "evaluation.every_steps=20", "evaluation.batch_size=61"})
+                    .with(strategy);
+  if (streamed) trained = trained.with({"input.read=STREAM", "input.stream.virtual_shards=6"});
+  Cluster cluster(directory() / "cluster", trained, {workers, 0});
+  cluster.expect_success();
+  const json together = result_in(cluster.worker(0).out(), "result: ");
+  ASSERT_TRUE(together.contains("auc")) << cluster.worker(0).out();
+  EXPECT_THAT(cluster.worker(0).err(), HasSubstr("workers share the test rows"));
+
+  std::vector<std::string> arguments = trained.with({"strategy.kind=LOCAL"}).arguments();
+  arguments[0] = "evaluate";
+  for (const std::string& word : {std::string("--checkpoint"), checkpoints().string()})
+    arguments.push_back(word);
+  const auto alone = run("alone", arguments);
+  ASSERT_EQ(alone->exit_code(), 0) << alone->err();
+  const json expected = result_in(alone->out(), "result: ");
+  for (const char* metric : {"auc", "log_loss", "pr_auc", "calibration"})
+    EXPECT_EQ(together[metric].get<double>(), expected[metric].get<double>()) << metric;
+}
+
+std::vector<std::string> hybrid(const std::string& plan, const std::string& tables = ".*") {
+  return {"strategy.kind=HYBRID", "strategy.hybrid.table=match: '" + tables + "' plan: " + plan};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Strategies, SharedEvaluationTest,
+    ::testing::Values(std::tuple{std::vector<std::string>{"strategy.kind=ALLREDUCE"}, 2, false},
+                      std::tuple{std::vector<std::string>{"strategy.kind=ALLREDUCE"}, 3, true},
+                      std::tuple{hybrid("ROW"), 2, false}, std::tuple{hybrid("ROW"), 3, true},
+                      std::tuple{hybrid("TABLE"), 3, false},
+                      std::tuple{hybrid("COLUMN", "deep/.*"), 2, true}));
+
+TEST_F(EvaluatorTest, WorkersThatShareAnEvaluationStopEarlyTogether) {
+  Cluster cluster(directory() / "cluster",
+                  job({"strategy.kind=ALLREDUCE", "evaluation.enabled=true", "evaluation.every_steps=10",
+                       "evaluation.target=0.01"}),
+                  {2, 0});
+  cluster.expect_success();
+  const json result = result_in(cluster.worker(0).out(), "result: ");
+  EXPECT_LT(result["last_step"].get<int>(), 20);
+  EXPECT_TRUE(result.contains("stopped_early"));
+}
+
+TEST_F(EvaluatorTest, AWorkerWithoutTestFilesLeavesThemToTheLeader) {
+  const Job trained = job({"strategy.kind=ALLREDUCE", "evaluation.enabled=true"});
+  const launch::PortReservation ports(2);
+  std::vector<std::unique_ptr<Process>> workers;
+  for (int rank = 0; rank < 2; ++rank) {
+    Job own = trained;
+    if (rank == 1) own = own.with({"input.test_files=none.csv"});
+    const std::string spec =
+        nlohmann::json{{"cluster", {{"worker", {ports.addresses()[0], ports.addresses()[1]}}}},
+                       {"task", {{"type", "worker"}, {"index", rank}}}}
+            .dump();
+    workers.push_back(std::make_unique<Process>(braid(own.arguments()), Variables{{"TF_CONFIG", spec}},
+                                                directory() / ("worker-" + std::to_string(rank))));
+  }
+  for (const auto& worker : workers) EXPECT_EQ(worker->exit_code(), 0) << worker->err();
+  EXPECT_THAT(workers[1]->err(), HasSubstr("the leader measures alone"));
+  EXPECT_TRUE(result_in(workers[0]->out(), "result: ").contains("auc"));
+}
+
 }  // namespace
 }  // namespace braid::integration

@@ -115,11 +115,16 @@ TEST_F(HstuTest, LosesWhatPyTorchLoses) {
 }
 
 TEST_F(HstuTest, LosesTheSameUnderEveryStrategy) {
-  // A worker divides by the longest sequence of its own rows, so two workers are compared with two.
+  // Attention divides by the longest sequence of all workers' rows.
   const Job small = recorded_job(recorded_["cases"][0]).with({"steps=30"});
   const std::vector<double> alone = losses("local", small, "LOCAL", {});
   EXPECT_LT(worst_difference(losses("ps", small, "PS", {1, 2}), alone), 1e-5);
   const std::vector<double> two = losses("allreduce", small, "ALLREDUCE", {2, 0});
+  EXPECT_LT(worst_difference(two, alone), 1e-5);
+  EXPECT_LT(worst_difference(losses("three", small, "ALLREDUCE", {3, 0}), alone), 1e-5);
+  EXPECT_LT(worst_difference(losses("in_order", small.with({"input.equal_work=false"}), "ALLREDUCE", {2, 0}),
+                             alone),
+            1e-5);
   EXPECT_LT(worst_difference(losses("servers", small, "PS", {2, 1}), two), 1e-5);
   const std::vector<std::string> by_rows{"strategy.hybrid.table=match: '.*' plan: ROW"}, own{};
   for (const auto& [name, set] : {std::pair{"own_plan", own}, {"rows", by_rows}})

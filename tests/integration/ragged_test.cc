@@ -69,6 +69,26 @@ TEST_F(RaggedJobTest, LosesTheSameUnderEveryStrategy) {
   }
 }
 
+TEST_F(RaggedJobTest, RowsThatAreDealtByWorkGoOnToTheSameBits) {
+  const Job both = job({"strategy.kind=ALLREDUCE"});
+  const auto losses = [&](const std::string& name, const Job& its, const std::vector<std::string>& more,
+                          std::uint64_t first) {
+    Cluster cluster(directory() / name, its, {2, 0}, more);
+    cluster.expect_success();
+    return std::pair{losses_of(cluster.steps_file(0), first), losses_of(cluster.steps_file(1), first)};
+  };
+  const auto whole = losses("whole", both, {}, 0);
+  const auto in_order = losses("in_order", both.with({"input.equal_work=false"}), {}, 0);
+  EXPECT_NE(whole.first, in_order.first) << "a worker has other rows";
+  for (std::size_t i = 0; i < 5; ++i)  // of the same global batches
+    EXPECT_NEAR(whole.first[i] + whole.second[i], in_order.first[i] + in_order.second[i], 1e-4) << i;
+  const Job saved = both.with(checkpoints_in(directory() / "checkpoints", 10));
+  losses("first", saved.with({"steps=20"}), {}, 0);
+  const auto rest = losses("second", saved, {"--resume"}, 20);
+  EXPECT_EQ(rest.first, std::vector<float>(whole.first.begin() + 20, whole.first.end()));
+  EXPECT_EQ(rest.second, std::vector<float>(whole.second.begin() + 20, whole.second.end()));
+}
+
 /// A batch whose lists are all empty names no row, also where it is filled up: Adam would move one.
 TEST_F(RaggedJobTest, BatchesOfEmptyListsMoveNoRow) {
   std::string rows;

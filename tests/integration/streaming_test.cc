@@ -47,6 +47,10 @@ TEST_F(StreamingTest, ThreadsAndReadersDoNotChangeABit) {
                     clicks(150).with({std::string("staging.num_threads=") + threads, "staging.capacity=4",
                                       std::string("input.stream.threads=") + threads})),
               base);
+  for (const char* how : {"ON", "OFF"})
+    EXPECT_EQ(train(std::string("direct-") + how,
+                    clicks(150).with({std::string("input.stream.direct_reads=") + how})),
+              base);
   EXPECT_EQ(train("little memory", clicks(150).with({"input.stream.memory_bytes=400000"})), base)
       << "memory decides what is held, while windows fit";
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "comm/communicator.h"
 
 namespace braid::worker {
 namespace {
@@ -68,28 +69,92 @@ Evaluator::Evaluator(const ModelGraph& model, std::vector<Metric> metrics, Strat
       tasks_(tasks_of(model)),
       forward_(model, predictions_of(tasks_), strategy, runtime, options, shapes, batch_rows) {}
 
+bool Evaluator::add_rows(const SharedRows& shared, std::vector<MetricSet>& sets,
+                         std::chrono::nanoseconds batch_time, const std::function<bool()>& goes_on) {
+  const Further further(*shared.table, tasks_);
+  const auto add = [&](const Forward::Rows& rows) {
+    std::vector<float> labels;
+    for (std::size_t t = 0; t < tasks_.size(); ++t) {
+      MetricBatch batch;
+      batch.number = shared.first_batch + rows.batch;
+      batch.predicted = rows.fetched[t].data<float>();
+      if (model_.predicts == Prediction::Classes)
+        batch.classes = rows.further[t].data<std::int64_t>();
+      else
+        batch.labels = numbers_of(rows.further[t], labels);
+      if (further.weights) batch.weights = rows.further[*further.weights].data<float>();
+      if (further.groups) batch.groups = rows.further[*further.groups].data<std::int64_t>();
+      sets[t].add(batch);
+    }
+  };
+  return forward_.run_turns(shared.table, further.columns, batch_time,
+                            Forward::Turns{shared.rank, shared.world, goes_on}, add);
+}
+
 std::optional<MetricValues> Evaluator::run(const NextRows& next, std::chrono::nanoseconds batch_time,
                                            const std::stop_token& stop) {
   std::vector<MetricSet> sets(tasks_.size(), MetricSet(model_.predicts, metrics_));
   while (const std::shared_ptr<const Table> table = next()) {
     if (table->rows == 0) break;
-    const Further further(*table, tasks_);
-    const auto add = [&](const Forward::Rows& rows) {
-      std::vector<float> labels;
-      for (std::size_t t = 0; t < tasks_.size(); ++t) {
-        MetricBatch batch;
-        batch.predicted = rows.fetched[t].data<float>();
-        if (model_.predicts == Prediction::Classes)
-          batch.classes = rows.further[t].data<std::int64_t>();
-        else
-          batch.labels = numbers_of(rows.further[t], labels);
-        if (further.weights) batch.weights = rows.further[*further.weights].data<float>();
-        if (further.groups) batch.groups = rows.further[*further.groups].data<std::int64_t>();
-        sets[t].add(batch);
-      }
-    };
-    if (!forward_.run(table, further.columns, batch_time, stop, add)) return std::nullopt;
+    if (!add_rows({table}, sets, batch_time, [&] { return !stop.stop_requested(); })) return std::nullopt;
   }
+  return metrics_of(tasks_, sets);
+}
+
+namespace {
+
+/// Batches of a rank between two meetings, where steps need none.
+constexpr std::int64_t kBatchesOfRound = 8;
+
+/// What ranks tell each other before each batch, or each some.
+class Rounds {
+ public:
+  Rounds(const Evaluator::Peers& peers, const std::stop_token& stop) : peers_(peers), stop_(stop) {}
+  /// Of a rank that has a batch. False: one was asked to stop.
+  bool begin_batch() {
+    if (peers_.in_step || batches_++ % kBatchesOfRound == 0) meet(true);
+    return !stops_;
+  }
+  /// Of a rank that has none. True: another one has.
+  bool others_go_on() {
+    meet(false);
+    return others_ && !stops_;
+  }
+  bool stops() const { return stops_; }
+  WaitContext wait() const { return WaitContext::with_timeout(peers_.patience); }
+
+ private:
+  void meet(bool has_batch) {
+    std::int32_t said[2] = {stop_.stop_requested() ? 1 : 0, has_batch ? 1 : 0};
+    peers_.communicator.all_reduce(said, said, 2, DType::Int32, comm::ReduceOp::Max, StreamRef::host(),
+                                   wait());
+    stops_ = said[0] > 0;
+    others_ = said[1] > 0;
+  }
+
+  const Evaluator::Peers& peers_;
+  const std::stop_token& stop_;
+  std::int64_t batches_ = 0;
+  bool stops_ = false, others_ = false;
+};
+
+}  // namespace
+
+std::optional<MetricValues> Evaluator::run_shared(const NextShared& next, const Peers& peers,
+                                                  std::chrono::nanoseconds batch_time,
+                                                  const std::stop_token& stop) {
+  std::vector<MetricSet> sets(tasks_.size(), MetricSet(model_.predicts, metrics_));
+  Rounds rounds(peers, stop);
+  bool goes_on = true;
+  while (goes_on) {
+    const SharedRows rows = next();
+    if (!rows.table || rows.table->rows == 0) break;
+    goes_on = add_rows(rows, sets, batch_time, [&] { return rounds.begin_batch(); });
+  }
+  while (goes_on && rounds.others_go_on())
+    if (peers.in_step) forward_.of_zeros();
+  if (rounds.stops()) return std::nullopt;
+  for (MetricSet& set : sets) set.share(peers.communicator, rounds.wait());
   return metrics_of(tasks_, sets);
 }
 

@@ -113,14 +113,20 @@ Instance& Forward::instance_for(const Batcher& batcher, std::int64_t rows) {
 bool Forward::run(const std::shared_ptr<const Table>& table, const std::vector<std::string>& further,
                   std::chrono::nanoseconds batch_time, const std::stop_token& stop,
                   const std::function<void(const Rows&)>& visit) {
+  return run_turns(table, further, batch_time, Turns{0, 1, [&] { return !stop.stop_requested(); }}, visit);
+}
+
+bool Forward::run_turns(const std::shared_ptr<const Table>& table, const std::vector<std::string>& further,
+                        std::chrono::nanoseconds batch_time, const Turns& turns,
+                        const std::function<void(const Rows&)>& visit) {
   if (table->rows == 0) return true;
   std::vector<std::string> columns = model_.columns;
   columns.insert(columns.end(), further.begin(), further.end());
   Batcher batcher(table, columns, batches(table->rows));
   const auto fed = static_cast<std::ptrdiff_t>(model_.columns.size());
   Rows rows;
-  for (std::int64_t b = 0; b < batcher.batches_per_epoch(); ++b, rows.first += rows.count) {
-    if (stop.stop_requested()) return false;
+  for (std::int64_t b = turns.rank; b < batcher.batches_per_epoch(); b += turns.world) {
+    if (!turns.goes_on()) return false;
     const Batch batch = batcher.make(static_cast<std::uint64_t>(b));
     StepRequest step;
     step.params.step = static_cast<std::uint64_t>(b);
@@ -128,6 +134,8 @@ bool Forward::run(const std::shared_ptr<const Table>& table, const std::vector<s
     step.keep_alive = batch.block;
     const StepResult result =
         instance_for(batcher, batch.rows).run(std::move(step), WaitContext::with_timeout(batch_time));
+    rows.batch = b;
+    rows.first = b * batches(table->rows).global_batch;
     rows.count = batch.rows;
     rows.further = std::span(batch.tensors).subspan(static_cast<std::size_t>(fed));
     rows.fetched = result.fetches;

@@ -51,13 +51,24 @@ class Forward {
   void bind();
 
   struct Rows {
+    std::int64_t batch = 0;  // its number in the table
     std::int64_t first = 0;  // the place of the batch's first row in the table
     std::int64_t count = 0;
     std::span<const Tensor> further;  // of the columns that were asked for beside the model's
     std::span<const Tensor> fetched;
   };
-  /// Calls visit(rows) for each batch of `table`, with the variables' present values; false when `stop` asked
-  /// to end it between two. `batch_time`: how long one batch may take. Throws what a batch or `visit` threw.
+  /// Of a table's batches those whose number mod `world` is `rank`. `goes_on` is asked before each of them.
+  struct Turns {
+    int rank = 0, world = 1;
+    std::function<bool()> goes_on;
+  };
+  /// Calls visit(rows) for each batch of `table` that is in turn, with the variables' present values; false
+  /// where it was not to go on. `batch_time`: how long one batch may take. Throws what a batch, or a function
+  /// that is called, threw.
+  bool run_turns(const std::shared_ptr<const Table>& table, const std::vector<std::string>& further,
+                 std::chrono::nanoseconds batch_time, const Turns& turns,
+                 const std::function<void(const Rows&)>& visit);
+  /// All batches, until `stop` asks to end it between two.
   bool run(const std::shared_ptr<const Table>& table, const std::vector<std::string>& further,
            std::chrono::nanoseconds batch_time, const std::stop_token& stop,
            const std::function<void(const Rows&)>& visit);

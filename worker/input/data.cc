@@ -357,6 +357,23 @@ std::function<std::shared_ptr<const Table>()> next_test_rows(const JobData& data
   };
 }
 
+std::function<TestShare()> next_test_share(const JobData& data, std::int64_t batch_rows, int rank,
+                                           int world) {
+  if (!data.open_test)
+    return [left = data.test]() mutable { return TestShare{std::exchange(left, nullptr)}; };
+  return [stream = std::shared_ptr<RowStream>(data.open_test()), part = rows_at_once(batch_rows), batch_rows,
+          rank, world, number = std::int64_t{0}]() mutable -> TestShare {
+    for (;; ++number) {
+      const bool is_own = number % world == rank;
+      if (!is_own && stream->skip(part) == 0) return {};
+      if (!is_own) continue;
+      std::shared_ptr<Table> table = stream->next(part);
+      if (table->rows == 0) return {};
+      return {std::move(table), number++ * (part / batch_rows), true};
+    }
+  };
+}
+
 std::unique_ptr<Batcher> make_batcher(const proto::Job& job, const JobData& data,
                                       const std::vector<std::string>& columns, const BatchOptions& options,
                                       const TakenBatches* taken) {
@@ -366,7 +383,12 @@ std::unique_ptr<Batcher> make_batcher(const proto::Job& job, const JobData& data
     plan = std::make_unique<FollowPlan>(data.followed.files, followed_options(job, options));
   StreamedRowsOptions stream = streamed_rows_options(job);
   if (taken) stream.next_asked = [taken](std::uint64_t batch) { return taken->next_taken(batch); };
-  auto rows = std::make_shared<StreamedRows>(data.stream, std::move(plan), stream, options);
+  BatchOptions read = options;
+  if (options.equal_work) {  // the work of other workers' rows decides, too
+    read.rank = 0;
+    read.world = 1;
+  }
+  auto rows = std::make_shared<StreamedRows>(data.stream, std::move(plan), stream, read);
   log_info("input: {}", rows->describe());
   return std::make_unique<Batcher>(std::move(rows), columns, options);
 }
@@ -427,7 +449,7 @@ void refuse_unread_columns(const proto::Job& job, const ModelGraph& model, const
 
 }  // namespace
 
-ModelGraph job_model(const proto::Job& job, const Table& table) {
+ModelGraph job_model(const proto::Job& job, const Table& table, int workers) {
   ModelGraph model;
   if (job.model().has_graph()) {
     for (const TableColumn& column : table.columns)
@@ -439,7 +461,9 @@ ModelGraph job_model(const proto::Job& job, const Table& table) {
     model = build_graph_model(job, columns_of_table(table), &report);
     log_info("model.graph: {}", report.summary());
   } else {
-    model = build_model(job.model().name(), model_config(job, table));
+    ModelConfig config = model_config(job, table);
+    config.several_workers = workers > 1;
+    model = build_model(job.model().name(), config);
   }
   if (job.input().format() != proto::Input::CRITEO) refuse_unread_columns(job, model, table);
   return model;

@@ -36,6 +36,15 @@ struct JobData {
 /// `data` outlives it.
 std::function<std::shared_ptr<const Table>()> next_test_rows(const JobData& data, std::int64_t batch_rows);
 
+/// Test rows of which a rank has some batches, by the numbers of tables or of batches in one.
+struct TestShare {
+  std::shared_ptr<const Table> table;  // null: there are no more
+  std::int64_t first_batch = 0;        // of all test rows
+  bool is_whole = false;               // all its batches are this rank's; else every world-th
+};
+/// The same for one of several ranks that share the test rows: of streamed ones it reads its own.
+std::function<TestShare()> next_test_share(const JobData& data, std::int64_t batch_rows, int rank, int world);
+
 /// This worker's batches. `taken`: of input.shard DYNAMIC, it says which rows are worth reading ahead, and
 /// outlives the batches; null: all are. Throws: as Batcher.
 std::unique_ptr<Batcher> make_batcher(const proto::Job& job, const JobData& data,
@@ -86,8 +95,8 @@ std::vector<std::string> class_words(const proto::Job& job, const std::filesyste
 /// The model's configuration, with the row shapes of the data's columns.
 ModelConfig model_config(const proto::Job& job, const Table& table);
 
-/// The job's model for that data. Throws: as build_model().
-ModelGraph job_model(const proto::Job& job, const Table& table);
+/// The job's model for that data. `workers`: that share its batches in training. Throws: as build_model().
+ModelGraph job_model(const proto::Job& job, const Table& table, int workers = 1);
 /// Throws: InvalidArgument, where the model predicts probabilities and a label among the rows is outside of
 /// [0, 1].
 void check_labels(const proto::Job& job, const ModelGraph& model, const Table& table);

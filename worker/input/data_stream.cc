@@ -34,12 +34,12 @@ constexpr std::int64_t kPackedRatio = 4;
 
 /// Bytes of the files as they lie; packed ones, and Parquet, as they are inside.
 std::int64_t data_bytes(const proto::Job& job, const FilePaths& files, std::int64_t enough) {
+  if (job.input().format() == proto::Input::MLPERF_DLRM) return mlperf_dlrm_bytes(files);
   std::int64_t bytes = 0;
   for (const std::filesystem::path& file : files) {
     const auto size = static_cast<std::int64_t>(stamp_of(file).size);
     const bool packed = job.input().format() == proto::Input::PARQUET ||
                         (job.input().format() != proto::Input::TFRECORD &&
-                         job.input().format() != proto::Input::MLPERF_DLRM &&
                          open_bytes(file)->compression() != Compression::None) ||
                         file.extension() == ".gz";
     bytes += size * (packed ? kPackedRatio : 1);
@@ -98,11 +98,19 @@ std::vector<IndexedFile> indexes_of(const proto::Job& job, const std::filesystem
 }
 
 std::shared_ptr<BlockSource> blocks_of(const proto::Job& job, const std::filesystem::path& data_dir,
-                                       const FilePaths& files) {
+                                       const FilePaths& files, std::shared_ptr<FileReads> reads) {
   const MakeRowStream make = [job, data_dir](const ReadOptions& read) {
     return open_rows(job, data_dir, "input.train_files", {}, read);
   };
-  return make_row_blocks(indexes_of(job, data_dir, files), make, job.input().max_bad_records());
+  return make_row_blocks(indexes_of(job, data_dir, files), make, job.input().max_bad_records(),
+                         std::move(reads));
+}
+
+/// More than all of the page cache can hold, so that nothing of it is there when it is read again.
+bool exceed_memory(const FilePaths& files) {
+  std::uint64_t bytes = 0;
+  for (const std::filesystem::path& file : files) bytes += stamp_of(file).size;
+  return bytes > usable_memory();
 }
 
 }  // namespace
@@ -129,7 +137,7 @@ bool is_streamed(const proto::Job& job, const char* field, const FilePaths& file
 std::shared_ptr<BlockSource> open_blocks(const proto::Job& job, const std::filesystem::path& data_dir,
                                          const FilePaths& files, ProgressMode progress) {
   const auto begin = std::chrono::steady_clock::now();
-  std::shared_ptr<BlockSource> source = blocks_of(job, data_dir, files);
+  std::shared_ptr<BlockSource> source = blocks_of(job, data_dir, files, file_reads(job, files));
   if (rows_of(*source) == 0)
     throw InvalidArgument(
         fmt::format("input.train_files: '{}'{} no records", files[0].string(),
@@ -143,8 +151,18 @@ std::shared_ptr<BlockSource> open_blocks(const proto::Job& job, const std::files
 }
 
 std::shared_ptr<BlockSource> open_file_blocks(const proto::Job& job, const std::filesystem::path& data_dir,
-                                              const std::filesystem::path& file) {
-  return blocks_of(job, data_dir, {file});
+                                              const std::filesystem::path& file,
+                                              std::shared_ptr<FileReads> reads) {
+  return blocks_of(job, data_dir, {file}, std::move(reads));
+}
+
+std::shared_ptr<FileReads> file_reads(const proto::Job& job, const FilePaths& files) {
+  FileReadOptions options;
+  const proto::Stream& stream = job.input().stream();
+  options.direct = stream.direct_reads() == proto::Stream::ON ||
+                   (stream.direct_reads() == proto::Stream::AUTO && exceed_memory(files));
+  options.timeout = streamed_rows_options(job).timeout;
+  return std::make_shared<FileReads>(options);
 }
 
 std::int64_t rows_of_unit(const proto::Job& job) {

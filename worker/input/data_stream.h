@@ -27,7 +27,11 @@ std::shared_ptr<BlockSource> open_blocks(const proto::Job& job, const std::files
 
 /// Of one file, which may have no rows. Throws: DataLoss (file and place).
 std::shared_ptr<BlockSource> open_file_blocks(const proto::Job& job, const std::filesystem::path& data_dir,
-                                              const std::filesystem::path& file);
+                                              const std::filesystem::path& file,
+                                              std::shared_ptr<FileReads> reads);
+
+/// How streams of these files read them: what input.stream.direct_reads says, or their size.
+std::shared_ptr<FileReads> file_reads(const proto::Job& job, const std::vector<std::filesystem::path>& files);
 
 StreamedRowsOptions streamed_rows_options(const proto::Job& job);
 /// Of streamed rows, that a worker takes at a time (input.shard DYNAMIC), about.

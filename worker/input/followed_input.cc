@@ -158,8 +158,9 @@ FollowedInput follow_input(const proto::Job& job, const Path& data_dir, const Fo
   if (run.peers.leader())
     log_info("input: follows '{}'{}", job.input().train_files(0),
              run.taken.empty() ? "" : fmt::format(", of which {} files were taken", run.taken.size()));
-  const OpenBlocks open = [job, data_dir](const std::string& file) {
-    return open_file_blocks(job, data_dir, file);
+  // What was just written is in the page cache, so AUTO takes it from there.
+  const OpenBlocks open = [job, data_dir, reads = file_reads(job, {})](const std::string& file) {
+    return open_file_blocks(job, data_dir, file, reads);
   };
   try {
     input.files = std::make_shared<FollowedFiles>(input.feed, open);

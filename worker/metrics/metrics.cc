@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <string_view>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/communicator.h"
 
 namespace braid::worker {
 namespace {
@@ -94,6 +96,8 @@ std::vector<Metric> default_metrics(Prediction prediction) {
   return {{MetricKind::Rmse}, {MetricKind::Mae}};
 }
 
+bool can_be_shared(const Metric& metric) { return !is_by_group(metric.kind); }
+
 MetricSet::MetricSet(Prediction prediction, std::vector<Metric> metrics)
     : prediction_(prediction),
       metrics_(std::move(metrics)),
@@ -130,13 +134,28 @@ void MetricSet::add(const MetricBatch& batch) {
       throw InvalidArgument(fmt::format("metrics: a row has the weight {}", weight));
   for (const float predicted : batch.predicted)
     if (std::isnan(predicted)) not_a_number_ = true;
-  if (prediction_ == Prediction::Probability) add_probability(batch);
-  if (prediction_ == Prediction::Classes) add_classes(batch);
-  if (prediction_ == Prediction::Value) add_values(batch);
+  Sums sums;
+  if (prediction_ == Prediction::Probability) sums = add_probability(batch);
+  if (prediction_ == Prediction::Classes) sums = add_classes(batch);
+  if (prediction_ == Prediction::Value) sums = add_values(batch);
+  sums_.add(sums);
+  numbers_.push_back(batch.number >= 0 ? batch.number : std::ssize(numbers_));
+  batches_.push_back(sums);
   rows_ += static_cast<std::int64_t>(rows);
 }
 
-void MetricSet::add_probability(const MetricBatch& batch) {
+void MetricSet::Sums::add(const Sums& later) {
+  weight += later.weight;
+  right += later.right;
+  log_loss += later.log_loss;
+  promised += later.promised;
+  observed += later.observed;
+  squared += later.squared;
+  absolute += later.absolute;
+}
+
+MetricSet::Sums MetricSet::add_probability(const MetricBatch& batch) {
+  Sums sums;
   for (std::size_t row = 0; row < batch.labels.size(); ++row) {
     const double z = batch.predicted[row], y = batch.labels[row];
     if (!(y >= 0 && y <= 1))
@@ -145,20 +164,22 @@ void MetricSet::add_probability(const MetricBatch& batch) {
           "from 0 to 1",
           rows_ + static_cast<std::int64_t>(row), y));
     const double weight = batch.weights.empty() ? 1.0 : batch.weights[row];
-    weight_ += weight;
-    log_loss_ += weight * (softplus(z) - y * z);
-    promised_ += weight * sigmoid(z);
-    observed_ += weight * y;
-    if ((z > 0) == (y > 0.5)) right_ += weight;
+    sums.weight += weight;
+    sums.log_loss += weight * (softplus(z) - y * z);
+    sums.promised += weight * sigmoid(z);
+    sums.observed += weight * y;
+    if ((z > 0) == (y > 0.5)) sums.right += weight;
     if (ranks_) ranked_.labels.push_back(y > 0.5 ? 1 : 0);
   }
-  if (!ranks_) return;
+  if (!ranks_) return sums;
   ranked_.scores.insert(ranked_.scores.end(), batch.predicted.begin(), batch.predicted.end());
   ranked_.weights.insert(ranked_.weights.end(), batch.weights.begin(), batch.weights.end());
   ranked_.groups.insert(ranked_.groups.end(), batch.groups.begin(), batch.groups.end());
+  return sums;
 }
 
-void MetricSet::add_classes(const MetricBatch& batch) {
+MetricSet::Sums MetricSet::add_classes(const MetricBatch& batch) const {
+  Sums sums;
   const std::size_t classes = batch.predicted.size() / batch.classes.size();
   for (std::size_t row = 0; row < batch.classes.size(); ++row) {
     const auto logits = batch.predicted.subspan(row * classes, classes);
@@ -170,21 +191,24 @@ void MetricSet::add_classes(const MetricBatch& batch) {
     const auto most = std::max_element(logits.begin(), logits.end());
     double sum = 0;
     for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - *most);
-    weight_ += weight;
-    log_loss_ += weight * (*most + std::log(sum) - logits[static_cast<std::size_t>(label)]);
-    if (most - logits.begin() == label) right_ += weight;
+    sums.weight += weight;
+    sums.log_loss += weight * (*most + std::log(sum) - logits[static_cast<std::size_t>(label)]);
+    if (most - logits.begin() == label) sums.right += weight;
   }
+  return sums;
 }
 
-void MetricSet::add_values(const MetricBatch& batch) {
+MetricSet::Sums MetricSet::add_values(const MetricBatch& batch) const {
+  Sums sums;
   const std::size_t width = batch.weights.empty() ? 1 : batch.labels.size() / batch.weights.size();
   for (std::size_t row = 0; row < batch.labels.size(); ++row) {
     const double error = static_cast<double>(batch.predicted[row]) - batch.labels[row];
     const double weight = batch.weights.empty() ? 1.0 : batch.weights[row / width];
-    weight_ += weight;
-    squared_ += weight * error * error;
-    absolute_ += weight * std::abs(error);
+    sums.weight += weight;
+    sums.squared += weight * error * error;
+    sums.absolute += weight * std::abs(error);
   }
+  return sums;
 }
 
 void MetricSet::merge(const MetricSet& later) {
@@ -192,13 +216,11 @@ void MetricSet::merge(const MetricSet& later) {
   require_alike(later.weighted_, later.grouped_, rows_ == 0);
   rows_ += later.rows_;
   not_a_number_ = not_a_number_ || later.not_a_number_;
-  weight_ += later.weight_;
-  right_ += later.right_;
-  log_loss_ += later.log_loss_;
-  promised_ += later.promised_;
-  observed_ += later.observed_;
-  squared_ += later.squared_;
-  absolute_ += later.absolute_;
+  sums_.add(later.sums_);
+  for (const Sums& batch : later.batches_) {
+    numbers_.push_back(std::ssize(numbers_));
+    batches_.push_back(batch);
+  }
   const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
   append(ranked_.scores, later.ranked_.scores);
   append(ranked_.labels, later.ranked_.labels);
@@ -206,25 +228,76 @@ void MetricSet::merge(const MetricSet& later) {
   append(ranked_.groups, later.ranked_.groups);
 }
 
-double MetricSet::value_of(const Metric& metric, std::span<const std::size_t> order,
+bool MetricSet::has(MetricKind kind) const {
+  return std::ranges::any_of(metrics_, [&](const Metric& metric) { return metric.kind == kind; });
+}
+
+MetricSet::Shared MetricSet::rank_runs(const RunPart& part, comm::Communicator* communicator,
+                                       const WaitContext& wait) const {
+  Shared ranked;
+  if (has(MetricKind::Auc)) ranked.auc = worker::auc(part, communicator, wait);
+  if (has(MetricKind::PrAuc)) ranked.pr_auc = worker::average_precision(part, communicator, wait);
+  return ranked;
+}
+
+/// In the order of all batches.
+void MetricSet::share_sums(comm::Communicator& communicator, const WaitContext& wait) {
+  constexpr std::int64_t kWidth = sizeof(Sums) / sizeof(double);
+  static_assert(sizeof(Sums) == kWidth * sizeof(double));
+  std::int64_t most = std::ssize(batches_);
+  communicator.all_reduce(&most, &most, 1, DType::Int64, comm::ReduceOp::Max, StreamRef::host(), wait);
+  batches_.resize(static_cast<std::size_t>(most));
+  numbers_.resize(batches_.size(), INT64_MAX);  // of none
+  std::vector<Sums> sums(batches_.size() * static_cast<std::size_t>(communicator.size()));
+  std::vector<std::int64_t> numbers(sums.size());
+  communicator.all_gather(batches_.data(), sums.data(), most * kWidth, DType::Float64, StreamRef::host(),
+                          wait);
+  communicator.all_gather(numbers_.data(), numbers.data(), most, DType::Int64, StreamRef::host(), wait);
+  std::vector<std::size_t> order(sums.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t batch) { return numbers[batch]; });
+  sums_ = {};
+  for (const std::size_t batch : order)
+    if (numbers[batch] != INT64_MAX) sums_.add(sums[batch]);
+  batches_ = {};
+  numbers_ = {};
+}
+
+void MetricSet::share(comm::Communicator& communicator, const WaitContext& wait) {
+  if (weighted_ || grouped_ || !std::ranges::all_of(metrics_, can_be_shared))
+    throw InvalidArgument("metrics: rows with weights or groups are measured by one process");
+  share_sums(communicator, wait);
+  std::int64_t found[2] = {rows_, not_a_number_ ? 1 : 0};
+  communicator.all_reduce(found, found, 2, DType::Int64, comm::ReduceOp::Sum, StreamRef::host(), wait);
+  rows_ = found[0];
+  not_a_number_ = found[1] > 0;
+  shared_ = Shared{};
+  if (ranks_ && !not_a_number_)
+    shared_ = rank_runs(exchange_runs(score_runs(ranked_.scores, ranked_.labels), communicator, wait),
+                        &communicator, wait);
+  ranked_ = {};
+}
+
+double MetricSet::value_of(const Metric& metric, const Shared& ranked, std::span<const std::size_t> order,
                            std::span<const std::size_t> group_order) const {
-  const auto mean = [&](double sum) { return weight_ > 0 ? sum / weight_ : kUndefined; };
+  const auto mean = [&](double sum) { return sums_.weight > 0 ? sum / sums_.weight : kUndefined; };
   if (not_a_number_) return kUndefined;
+  const bool by_runs = shared_ || ranks_by_runs();
   switch (metric.kind) {
     case MetricKind::Accuracy:
-      return mean(right_);
+      return mean(sums_.right);
     case MetricKind::LogLoss:
-      return mean(log_loss_);
+      return mean(sums_.log_loss);
     case MetricKind::Calibration:
-      return observed_ > 0 ? promised_ / observed_ : kUndefined;
+      return sums_.observed > 0 ? sums_.promised / sums_.observed : kUndefined;
     case MetricKind::Rmse:
-      return std::sqrt(mean(squared_));
+      return std::sqrt(mean(sums_.squared));
     case MetricKind::Mae:
-      return mean(absolute_);
+      return mean(sums_.absolute);
     case MetricKind::Auc:
-      return auc(ranked_, order);
+      return by_runs ? ranked.auc : auc(ranked_, order);
     case MetricKind::PrAuc:
-      return average_precision(ranked_, order);
+      return by_runs ? ranked.pr_auc : average_precision(ranked_, order);
     case MetricKind::GroupAuc:
       return group_auc(ranked_, group_order);
     case MetricKind::PrecisionAtK:
@@ -239,18 +312,22 @@ double MetricSet::value_of(const Metric& metric, std::span<const std::size_t> or
 
 std::vector<MetricValue> MetricSet::values() const {
   std::vector<std::size_t> order, group_order;
-  if (!not_a_number_) {  // which has no place in an order
+  Shared ranked = shared_.value_or(Shared{});
+  if (!not_a_number_ && !shared_) {  // which has no place in an order
     const auto any = [&](bool by_group) {
       return std::any_of(metrics_.begin(), metrics_.end(), [&](const Metric& metric) {
         return uses_ranks(metric.kind) && is_by_group(metric.kind) == by_group;
       });
     };
-    if (any(false)) order = ranked_order(ranked_, false);
+    if (any(false) && ranks_by_runs())
+      ranked = rank_runs(whole_part(score_runs(ranked_.scores, ranked_.labels)), nullptr, {});
+    else if (any(false))
+      order = ranked_order(ranked_, false);
     if (any(true)) group_order = ranked_order(ranked_, true);
   }
   std::vector<MetricValue> values;
   for (const Metric& metric : metrics_)
-    values.push_back({metric.name(), value_of(metric, order, group_order)});
+    values.push_back({metric.name(), value_of(metric, ranked, order, group_order)});
   return values;
 }
 

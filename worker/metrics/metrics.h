@@ -1,7 +1,7 @@
 // How well a model predicts: any number of measures over the same rows, which come in batches. Sums are
-// double and in the order of the rows; what ranks rows (worker/metrics/ranking.h) keeps their scores, 5
-// bytes a row and 4 more for a weight, 8 for a group; the rest keeps sums alone. Thread rule: one object, one
-// thread.
+// double, of each batch in the order of its rows and then in the order of the batches; what ranks rows
+// (worker/metrics/ranking.h) keeps their scores, 5 bytes a row and 4 more for a weight, 8 for a group; the
+// rest keeps sums alone. Thread rule: one object, one thread.
 //
 //   a probability, by its logit z and a label y in {0, 1}
 //     log loss      mean of log(1 + e^z) - y z: the cross entropy of sigmoid(z), without clipping
@@ -23,8 +23,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/wait_context.h"
 #include "models/model.h"
 #include "worker/metrics/ranking.h"
+#include "worker/metrics/score_runs.h"
+
+namespace braid::comm {
+class Communicator;
+}
 
 namespace braid::worker {
 
@@ -54,6 +60,8 @@ struct Metric {
 bool has_k(MetricKind kind);
 bool needs_groups(MetricKind kind);
 bool measures(MetricKind kind, Prediction prediction);
+/// Whether ranks that each have some of the rows can find it together: what does not look at groups.
+bool can_be_shared(const Metric& metric);
 /// Nothing where neither is better: a calibration is best at 1.
 std::optional<bool> higher_is_better(MetricKind kind);
 
@@ -72,6 +80,7 @@ struct MetricBatch {
   std::span<const std::int64_t> classes = {};  // of classes, [B]
   std::span<const float> weights = {};         // [B]; empty: 1 each
   std::span<const std::int64_t> groups = {};   // [B]; empty: none
+  std::int64_t number = -1;                    // of all batches that ranks share; -1: the next
 };
 
 class MetricSet {
@@ -87,14 +96,35 @@ class MetricSet {
   std::vector<MetricValue> values() const;
   std::int64_t rows() const { return rows_; }
 
+  /// The set becomes that of all ranks, each of which has some of the batches, by their numbers; all ranks
+  /// call it. values() has the bits then that one process finds of all batches. Throws: as the communicator;
+  /// InvalidArgument where rows have weights or groups, or a metric cannot be shared.
+  void share(comm::Communicator& communicator, const WaitContext& wait);
+
  private:
-  void add_probability(const MetricBatch& batch);
-  void add_classes(const MetricBatch& batch);
-  void add_values(const MetricBatch& batch);
+  /// Over rows, weighted.
+  struct Sums {
+    double weight = 0;
+    double right = 0, log_loss = 0;
+    double promised = 0, observed = 0;  // probabilities and labels
+    double squared = 0, absolute = 0;   // errors
+    void add(const Sums& later);
+  };
+  struct Shared {
+    double auc = kUndefined, pr_auc = kUndefined;
+  };
+
+  Sums add_probability(const MetricBatch& batch);
+  Sums add_classes(const MetricBatch& batch) const;
+  Sums add_values(const MetricBatch& batch) const;
+  bool ranks_by_runs() const { return ranked_.weights.empty(); }
+  bool has(MetricKind kind) const;
+  Shared rank_runs(const RunPart& part, comm::Communicator* communicator, const WaitContext& wait) const;
+  void share_sums(comm::Communicator& communicator, const WaitContext& wait);
   /// Throws: InvalidArgument where predictions, labels and weights are not of the same rows.
   void require_sizes(const MetricBatch& batch, std::size_t truths) const;
   void require_alike(bool weighted, bool grouped, bool first);
-  double value_of(const Metric& metric, std::span<const std::size_t> order,
+  double value_of(const Metric& metric, const Shared& ranked, std::span<const std::size_t> order,
                   std::span<const std::size_t> group_order) const;
 
   // Set once.
@@ -104,10 +134,10 @@ class MetricSet {
 
   std::int64_t rows_ = 0;
   bool weighted_ = false, grouped_ = false, not_a_number_ = false;
-  double weight_ = 0;
-  double right_ = 0, log_loss_ = 0;     // sums over rows, weighted, as all below
-  double promised_ = 0, observed_ = 0;  // probabilities and labels
-  double squared_ = 0, absolute_ = 0;   // errors
+  Sums sums_;
+  std::vector<std::int64_t> numbers_;  // of batches
+  std::vector<Sums> batches_;          // what sums_ has of each, until share()
+  std::optional<Shared> shared_;       // behind share()
   RankedRows ranked_;
 };
 

@@ -1,12 +1,19 @@
 #include "worker/run/evaluation.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "base/log.h"
+#include "comm/communicator.h"
 #include "proto/job.pb.h"
 #include "worker/evaluation/job_metrics.h"
+#include "worker/strategies/table_service.h"
 #include "worker/watch/monitor.h"
 
 namespace braid::worker {
 namespace {
+
+constexpr std::chrono::minutes kLeastPatience{5};
 
 EarlyStoppingOptions stopping_options(const proto::Evaluation& evaluation, const Metric& metric) {
   EarlyStoppingOptions options;
@@ -26,7 +33,8 @@ RunEvaluation::RunEvaluation(const RunContext& run, const RunInput& input, Strat
       strategy_(strategy),
       waits_(waits),
       data_(input.data),
-      stopping_(stopping_options(run.job.evaluation(), metrics_.front())) {
+      stopping_(stopping_options(run.job.evaluation(), metrics_.front())),
+      shared_(input.shares_test) {
   if (!data_.test) return;
   evaluator_ = std::make_unique<Evaluator>(input.model, metrics_, strategy, run.runtime,
                                            forward_compile_options(run.job), data_.test,
@@ -38,20 +46,50 @@ std::uint64_t RunEvaluation::interval() const {
 }
 
 bool RunEvaluation::is_due(std::uint64_t step) const {
-  return evaluator_ && interval() > 0 && step % interval() == 0;
+  return measures() && interval() > 0 && step % interval() == 0;
+}
+
+bool RunEvaluation::helps_at(std::uint64_t step) const {
+  return is_shared() && !measures() && interval() > 0 && step % interval() == 0;
 }
 
 bool RunEvaluation::keeps_best() const {
-  return evaluator_ &&
+  return measures() &&
          (run_.job.evaluation().early_stopping().patience() > 0 || run_.job.evaluation().has_target());
 }
 
-void RunEvaluation::measure(std::uint64_t step) {
-  if (!evaluator_ || measured_ == step) return;
+std::optional<MetricValues> RunEvaluation::run_evaluator() {
   run_.monitor.set_state("evaluating");
-  strategy_.refresh_variables(waits_.start());
-  const auto measured = evaluator_->run(next_test_rows(data_, run_.job.evaluation().batch_size()),
-                                        waits_.step_time(), run_.stop.token());
+  const std::int64_t batch = run_.job.evaluation().batch_size();
+  if (!shared_) {
+    strategy_.refresh_variables(waits_.start());
+    return evaluator_->run(next_test_rows(data_, batch), waits_.step_time(), run_.stop.token());
+  }
+  const int rank = run_.peers.rank, world = run_.peers.world;
+  const Evaluator::NextShared next = [part = next_test_share(data_, batch, rank, world), rank, world] {
+    const TestShare share = part();
+    return share.is_whole ? SharedRows{share.table, share.first_batch}
+                          : SharedRows{share.table, share.first_batch, rank, world};
+  };
+  // The ranks' tables answer lookups of all.
+  TableService* const tables = run_.runtime.services().find<TableService>();
+  if (tables) tables->set_together(true);
+  // Another worker may make some batches, and read its part of the rows, meanwhile.
+  const auto patience = std::max<std::chrono::nanoseconds>(10 * waits_.step_time(), kLeastPatience);
+  const Evaluator::Peers peers{*run_.peers.communicator, tables != nullptr, patience};
+  const auto measured = evaluator_->run_shared(next, peers, waits_.step_time(), run_.stop.token());
+  if (tables) tables->set_together(false);
+  return measured;
+}
+
+void RunEvaluation::help(std::uint64_t step) {
+  if (!is_shared() || measures() || helped_ == step) return;
+  if (run_evaluator()) helped_ = step;
+}
+
+void RunEvaluation::measure(std::uint64_t step) {
+  if (!measures() || measured_ == step) return;
+  const auto measured = run_evaluator();
   if (!measured) {
     log_info("step {}: evaluation stopped: asked to stop", step);
     return;

@@ -1,6 +1,7 @@
 // The leader's evaluations during a run and at its end: when one is due, what the last one found, which was
 // the best, whether it is time to stop, and what is told of all that. worker/evaluation/evaluator.h does the
-// measuring. Thread rule: one thread, no step in flight.
+// measuring, on the leader alone or on all workers, which then help it at the same steps. Thread rule: one
+// thread, no step in flight.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +26,18 @@ class RunEvaluation {
   /// InvalidArgument (as job_metrics()).
   RunEvaluation(const RunContext& run, const RunInput& input, Strategy& strategy, const RunWaits& waits);
 
-  bool measures() const { return evaluator_ != nullptr; }
+  bool measures() const { return evaluator_ != nullptr && run_.peers.leader(); }
+  /// All workers measure together: whoever does not lead calls help() where the leader calls measure().
+  bool is_shared() const { return evaluator_ != nullptr && shared_; }
   /// In steps; 0: at the end only.
   std::uint64_t interval() const;
   bool is_due(std::uint64_t step) const;
   /// Measures the variables of that step, once. A request to stop breaks it off.
   void measure(std::uint64_t step);
   bool has_measured(std::uint64_t step) const { return measured_ == step; }
+  /// What a worker does for the leader's measure() of that step, if it has to.
+  void help(std::uint64_t step);
+  bool helps_at(std::uint64_t step) const;
 
   /// The metric that decides.
   const Metric& metric() const { return metrics_.front(); }
@@ -51,6 +57,8 @@ class RunEvaluation {
   void restore(const std::string& state) { stopping_.restore(state); }
 
  private:
+  std::optional<MetricValues> run_evaluator();
+
   const RunContext run_;
   const std::vector<Metric> metrics_;
   Strategy& strategy_;
@@ -58,7 +66,8 @@ class RunEvaluation {
   const JobData& data_;
   EarlyStopping stopping_;
   std::unique_ptr<Evaluator> evaluator_;
-  std::uint64_t measured_ = UINT64_MAX;  // a step
+  const bool shared_;
+  std::uint64_t measured_ = UINT64_MAX, helped_ = UINT64_MAX;  // steps
   bool improved_ = false;
   std::optional<MetricValues> last_values_;
 };

@@ -40,7 +40,7 @@ struct FedSteps::Impl {
         monitor({.task = "worker 0", .role = "worker", .job = job.name(), .listen = ""}) {
     options.hooks = &hooks;
     const RunContext run{job, options, peers, *forward.runtime, monitor, stop};
-    input = load_input(run, std::nullopt);
+    input = load_input(run, std::nullopt, WaitContext::with_timeout(kStepTime));
     const WaitContext wait = WaitContext::with_timeout(kStepTime);
     built.emplace(run, input, wait);
     built->strategy->agree_on_plan(built->agreed_hash, wait);

@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "engine/input/files/data_file.h"
 #include "proto/job.pb.h"
+#include "worker/evaluation/shared_evaluation.h"
 #include "worker/input/data_stream.h"
 #include "worker/input/input_staging.h"
 #include "worker/process/stop_signal.h"
@@ -41,13 +45,44 @@ void check_towers(const ModelGraph& model, int replicas) {
       model.towers, replicas, replicas == 1 ? "is" : "are", replicas == 1 ? "replica" : "replicas"));
 }
 
+/// Whether the workers measure together: they can, and all have the test files.
+bool shares_test_rows(const RunContext& run, const WaitContext& wait) {
+  if (run.options.hooks || !run.peers.communicator || !may_share_evaluation(run.job, run.peers.world))
+    return false;
+  if (reads_files(run.job) && run.job.input().test_files().empty()) return false;
+  std::string missing;
+  try {
+    if (reads_files(run.job))
+      for (const std::filesystem::path& file : test_files(run.job, run.options.data_dir)) stamp_of(file);
+  } catch (const InvalidArgument& error) {
+    missing = error.message();
+  }
+  const bool shares = all_agree(missing.empty(), *run.peers.communicator, wait);
+  if (!missing.empty() && !run.peers.leader())
+    log_warning("evaluation: the leader measures alone, as this worker has no test files: {}", missing);
+  if (shares && run.peers.leader()) log_info("evaluation: {} workers share the test rows", run.peers.world);
+  return shares;
+}
+
+/// Whether workers share a batch by the work that its rows make (input.equal_work): where one of `columns` is
+/// ragged. Streamed rows only where the job says so, as each worker then reads all of them.
+bool shares_equal_work(const proto::Job& job, const JobData& data, const std::vector<std::string>& columns) {
+  const proto::Input& input = job.input();
+  if (!(input.has_equal_work() ? input.equal_work() : data.stream == nullptr)) return false;
+  return std::ranges::any_of(columns, [&](const std::string& name) {
+    const TableColumn* const column = data.train->find(name);
+    return column && column->ragged();
+  });
+}
+
 }  // namespace
 
-RunInput load_rows(const RunContext& run, const std::optional<CheckpointRun>& id) {
+RunInput load_rows(const RunContext& run, const std::optional<CheckpointRun>& id, const WaitContext& wait) {
   const Peers& peers = run.peers;
   const RowReader reader = row_reader(run.job, peers.rank, peers.world);
-  const bool evaluates = peers.leader() && run.job.evaluation().enabled();
   RunInput input;
+  input.shares_test = shares_test_rows(run, wait);
+  const bool evaluates = (peers.leader() || input.shares_test) && run.job.evaluation().enabled();
   const RunHooks* const hooks = run.options.hooks;
   if (hooks && hooks->train)
     input.data = {.train = hooks->train, .test = evaluates ? hooks->test : nullptr};
@@ -60,7 +95,8 @@ RunInput load_rows(const RunContext& run, const std::optional<CheckpointRun>& id
     input.data =
         reads_alike(run) ? run.options.replicas->rows(run.options.replica, read, run.stop.token()) : read();
   }
-  input.model = job_model(run.job, *input.data.train);
+  const bool shares_batches = run.job.input().shard() == proto::Input::ALL;
+  input.model = job_model(run.job, *input.data.train, shares_batches ? reader.world : 1);
   check_towers(input.model, peers.world);
   check_labels(run.job, input.model, *input.data.train);
   if (input.data.test) check_labels(run.job, input.model, *input.data.test);
@@ -75,6 +111,8 @@ void share_rows(const RunContext& run, RunInput& input) {
   input.share = batch_share(run.job, peers.rank, peers.world);
   BatchOptions batches = training_batches(run.job, peers.rank, peers.world);
   batches.allocate = batch_memory(run.runtime);
+  batches.equal_work = shares_equal_work(run.job, input.data, input.model.columns);
+  batches.work = input.model.row_work;
   if (peers.queue) {
     if (!input.share.even())
       throw InvalidArgument(fmt::format(
@@ -95,8 +133,8 @@ void share_rows(const RunContext& run, RunInput& input) {
   }
 }
 
-RunInput load_input(const RunContext& run, const std::optional<CheckpointRun>& id) {
-  RunInput input = load_rows(run, id);
+RunInput load_input(const RunContext& run, const std::optional<CheckpointRun>& id, const WaitContext& wait) {
+  RunInput input = load_rows(run, id, wait);
   share_rows(run, input);
   return input;
 }

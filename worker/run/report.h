@@ -6,11 +6,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "base/metrics.h"
 #include "engine/exec/runtime.h"
+#include "engine/input/stream/block_source.h"
 #include "watch/status.h"
 #include "worker/input/batch_share.h"
 #include "worker/run/context.h"
@@ -32,8 +34,9 @@ class RunReport {
   RunReport(const RunReport&) = delete;
   RunReport& operator=(const RunReport&) = delete;
 
-  /// Shows these steps' streams over HTTP from now on. `steps` outlives it.
-  void watch(const TrainingSteps& steps);
+  /// Shows these steps' streams over HTTP from now on. `steps` outlives it. `rows`: that are read while they
+  /// are used; null: none are.
+  void watch(const TrainingSteps& steps, std::shared_ptr<const BlockSource> rows);
 
   /// Steps from `first` on begin, where the job is at `job_step` of `total`; of their rows this worker has
   /// `share`; all workers have `train_rows`.
@@ -65,7 +68,7 @@ class RunReport {
   double seconds() const { return seconds_; }
   /// The run ends with the variables of that step; `interrupted`: it is to be resumed.
   void end(std::uint64_t step, bool interrupted) { mllog_.end(step, interrupted); }
-  /// Busy time per stream during steps, to standard output.
+  /// Busy time per stream during steps, and at which rate files were read, to standard output.
   void print_streams() const;
   /// Does nothing when the job asks for no trace. A file that cannot be written, as on a full disk, is a
   /// warning.
@@ -84,6 +87,7 @@ class RunReport {
   EventLog events_;
   MlLog mllog_;
   const TrainingSteps* steps_ = nullptr;
+  std::shared_ptr<const BlockSource> rows_;  // of those steps, that are streamed
   std::optional<Progress> progress_;
   BatchShare share_;
   std::uint64_t total_ = 0;

@@ -188,6 +188,7 @@ class Run {
       tell_evaluation();
       stop_early_or_go_on();
     }
+    if (parts_.evaluation->helps_at(parts_.steps->done())) parts_.evaluation->help(parts_.steps->done());
     const bool is_best = parts_.evaluation->keeps_best() &&
                          parts_.evaluation->has_measured(parts_.steps->done()) &&
                          parts_.evaluation->improved();
@@ -251,8 +252,12 @@ class Run {
     bool terminated = parts_.steps->stopping() && !is_complete() && !parts_.steps->finished_early();
     const std::uint64_t done = parts_.steps->done();
     // Whether the last checkpoint is among the best is to be known when it is written.
-    if (!terminated && (run_.job.checkpoint().keep_best() > 0 || parts_.evaluation->keeps_best()))
+    // And where all workers measure, before they wait for the leader.
+    if (!terminated && (run_.job.checkpoint().keep_best() > 0 || parts_.evaluation->keeps_best() ||
+                        parts_.evaluation->is_shared())) {
       measure(done);
+      parts_.evaluation->help(done);
+    }
     // With a queue the others' last steps may be behind this one's.
     if (parts_.input.taken) parts_.checkpoints->outdate();
     if (parts_.checkpoints->enabled() && (done > parts_.first() || parts_.input.taken)) save();

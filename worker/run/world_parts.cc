@@ -21,7 +21,7 @@ WorldParts::WorldParts(const RunContext& run, const RunWaits& waits, StopGrace& 
 void WorldParts::load(const StartedRun& started, RunReport& report) {
   started_ = &started;
   report_ = &report;
-  input = load_rows(run_, started.id);
+  input = load_rows(run_, started.id, waits_.first());
 }
 
 void WorldParts::enter() {
@@ -54,7 +54,7 @@ void WorldParts::build(const comm::World* world) {
   if (!begun_) first_ = first;
   if (!input.taken) job_step_ = first;
   steps->begin(first, job_step_);
-  report_->watch(*steps);
+  report_->watch(*steps, input.data.stream);
 }
 
 void WorldParts::tear_down() {

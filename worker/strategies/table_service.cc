@@ -22,8 +22,15 @@ void TableService::ask(Request& request, const WaitContext& wait) {
   communicator_->broadcast(&request, 3, DType::Int64, 0, StreamRef::host(), wait);
 }
 
+Tensor TableService::values_of(const TableShard& table) const {
+  if (!together_) return *store_.read(table.name);
+  const auto found = held_.find(table.name);
+  return found != held_.end() ? found->second
+                              : held_.emplace(table.name, *store_.read(table.name)).first->second;
+}
+
 std::vector<float> TableService::own_rows(const TableShard& table, std::span<const std::int64_t> ids) const {
-  const Tensor values = *store_.read(table.name);
+  const Tensor values = values_of(table);
   const std::span<const float> all = values.data<float>();
   const std::int64_t dim = table.local_dim();
   std::vector<float> rows;
@@ -36,42 +43,86 @@ std::vector<float> TableService::own_rows(const TableShard& table, std::span<con
   return rows;
 }
 
+namespace {
+
+/// Numbers that each rank sends of the rows of `ids`: all of them a part, or each the rows that it has.
+std::vector<std::int64_t> numbers_by_rank(const TableShard& table, std::span<const std::int64_t> ids) {
+  const std::int64_t dim = table.local_dim();
+  if (table.plan == TablePlan::Column)
+    return std::vector<std::int64_t>(static_cast<std::size_t>(table.world), std::ssize(ids) * dim);
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(table.world));
+  for (const std::int64_t id : ids) numbers[static_cast<std::size_t>(table.rank_of(id))] += dim;
+  return numbers;
+}
+
+/// `received`: of rank 0, 1, ... what numbers_by_rank() says, in the order of `ids`.
+void place_rows(const TableShard& table, std::span<const std::int64_t> ids,
+                const std::vector<float>& received, const std::vector<std::int64_t>& numbers, float* rows) {
+  const bool columns = table.plan == TablePlan::Column;
+  const std::int64_t dim = table.local_dim();
+  std::vector<const float*> next;
+  const float* begin = received.data();
+  for (const std::int64_t count : numbers) {
+    next.push_back(begin);
+    begin += count;
+  }
+  for (const std::int64_t id : ids) {
+    const int rank = columns ? 0 : table.rank_of(id);
+    for (int r = rank; r <= (columns ? table.world - 1 : rank); ++r) {
+      const float*& from = next[static_cast<std::size_t>(r)];
+      rows = std::copy_n(from, dim, rows);
+      from += dim;
+    }
+  }
+}
+
+}  // namespace
+
+void TableService::look_up_together(const TableShard& table, std::span<const std::int64_t> ids, float* rows,
+                                    const WaitContext& wait) {
+  const bool columns = table.plan == TablePlan::Column;
+  std::vector<std::int64_t> sent;
+  std::vector<std::int64_t> asks(static_cast<std::size_t>(table.world)), asked(asks.size());
+  for (int rank = 0; rank < table.world; ++rank) {
+    const std::size_t before = sent.size();
+    for (const std::int64_t id : ids)
+      if (columns || table.rank_of(id) == rank) sent.push_back(id);
+    asks[static_cast<std::size_t>(rank)] = static_cast<std::int64_t>(sent.size() - before);
+  }
+  communicator_->all_to_all(static_cast<const void*>(asks.data()), asked.data(), 1, DType::Int64,
+                            StreamRef::host(), wait);
+  std::int64_t all = 0;
+  for (const std::int64_t count : asked) all += count;
+  std::vector<std::int64_t> wanted(static_cast<std::size_t>(all));
+  communicator_->all_to_all(sent.data(), asks, wanted.data(), asked, DType::Int64, StreamRef::host(), wait);
+  const std::vector<float> own = own_rows(table, wanted);
+  const std::vector<std::int64_t> receives = numbers_by_rank(table, ids);
+  std::vector<float> received(static_cast<std::size_t>(std::ssize(ids) * table.dim));
+  for (std::int64_t& count : asked) count *= table.local_dim();
+  communicator_->all_to_all(own.data(), asked, received.data(), receives, DType::Float32, StreamRef::host(),
+                            wait);
+  place_rows(table, ids, received, receives, rows);
+}
+
 void TableService::look_up(int index, std::span<const std::int64_t> ids, float* rows,
                            const WaitContext& wait) {
   const TableShard& table = tables_[static_cast<std::size_t>(index)];
   for (const std::int64_t id : ids)
     if (id < 0 || id >= table.rows)
       throw InvalidArgument(fmt::format("table '{}': id {} is not in [0, {})", table.name, id, table.rows));
+  if (together_) return look_up_together(table, ids, rows, wait);
   Request request{Request::LookUp, index, std::ssize(ids)};
   ask(request, wait);
   std::vector<std::int64_t> copy(ids.begin(), ids.end());
   communicator_->broadcast(copy.data(), request.count, DType::Int64, 0, StreamRef::host(), wait);
-  const std::int64_t dim = table.local_dim();
-  const bool columns = table.plan == TablePlan::Column;
   const std::vector<float> own = own_rows(table, ids);
-  std::vector<std::int64_t> sends(static_cast<std::size_t>(table.world)), receives = sends;
+  std::vector<std::int64_t> sends(static_cast<std::size_t>(table.world));
   sends[0] = std::ssize(own);
-  std::vector<int> ranks;
-  for (const std::int64_t id : ids) {
-    ranks.push_back(columns ? 0 : table.rank_of(id));
-    if (!columns) receives[static_cast<std::size_t>(ranks.back())] += dim;
-  }
-  if (columns) std::ranges::fill(receives, request.count * dim);
+  const std::vector<std::int64_t> receives = numbers_by_rank(table, ids);
   std::vector<float> received(static_cast<std::size_t>(request.count * table.dim));
   communicator_->all_to_all(own.data(), sends, received.data(), receives, DType::Float32, StreamRef::host(),
                             wait);
-  std::vector<const float*> next;
-  const float* begin = received.data();
-  for (const std::int64_t count : receives) {
-    next.push_back(begin);
-    begin += count;
-  }
-  for (const int rank : ranks)
-    for (int r = columns ? 0 : rank; r <= (columns ? table.world - 1 : rank); ++r) {
-      const float*& from = next[static_cast<std::size_t>(r)];
-      rows = std::copy_n(from, dim, rows);
-      from += dim;
-    }
+  place_rows(table, ids, received, receives, rows);
 }
 
 void TableService::answer_look_up(const TableShard& table, std::span<const std::int64_t> ids,

@@ -1,7 +1,8 @@
 // The service of a HYBRID job's ranks, when the leader evaluates or saves. Requests are broadcasts on the
 // job's communicator, so they are collectives in one order like those of steps.
 //
-//   look_up  the leader's ids go to all; each rank sends the rows that it holds
+//   look_up  the leader's ids go to all; each rank sends the rows that it holds; where all ranks evaluate
+//            together each has ids of its own, which go to those that hold their rows, without a request
 //   save     each rank writes its rows into the checkpoint's directory, which all see
 //   release  the end
 //
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,9 +38,19 @@ class TableService : public RankService {
 
   const std::vector<TableShard>& tables() const { return tables_; }
 
-  // On the leader.
+  /// From now on all ranks look up at the same time, of the same tables in the same order; or the leader
+  /// alone does. Together the variables stay as they are: a device's tables are copied to the host once, and
+  /// stay there until the ranks part.
+  void set_together(bool together) {
+    together_ = together;
+    held_.clear();
+  }
+
+  // On the leader, or together.
   /// rows[k] = row ids[k] of that table, [ids, dim]. Throws also: InvalidArgument for an id that is no row.
   void look_up(int table, std::span<const std::int64_t> ids, float* rows, const WaitContext& wait);
+
+  // On the leader.
   /// The files of all ranks that hold something.
   std::vector<ShardInfo> save(const std::filesystem::path& directory, const WaitContext& wait) override;
   void release(const WaitContext& wait) override;
@@ -49,6 +61,9 @@ class TableService : public RankService {
  private:
   struct Request;
   void ask(Request& request, const WaitContext& wait);
+  void look_up_together(const TableShard& table, std::span<const std::int64_t> ids, float* rows,
+                        const WaitContext& wait);
+  Tensor values_of(const TableShard& table) const;
   /// This rank's rows of `ids`, one behind the other.
   std::vector<float> own_rows(const TableShard& table, std::span<const std::int64_t> ids) const;
   std::vector<ShardInfo> write(const std::filesystem::path& directory, const WaitContext& wait);
@@ -57,6 +72,8 @@ class TableService : public RankService {
   const std::vector<TableShard> tables_;
   const std::shared_ptr<comm::Communicator> communicator_;
   VariableStore& store_;
+  bool together_ = false;
+  mutable std::map<std::string, Tensor> held_;  // by table, together
 };
 
 }  // namespace braid::worker

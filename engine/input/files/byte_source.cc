@@ -180,7 +180,10 @@ class PieceSource : public ByteSource {
     const auto all = std::as_writable_bytes(std::span(bytes_));
     if (piece.header_end > 0) file->read_at(0, all.first(piece.header_end));
     const auto records = all.subspan(piece.header_end);
-    file->read_at(piece.begin, records);
+    if (piece.reads)
+      piece.reads->read(piece.file, piece.begin, records);
+    else
+      file->read_at(piece.begin, records);
     if (piece.crc && crc32c(records) != *piece.crc)
       throw DataLoss("'" + piece.file.string() + "': bytes " + std::to_string(piece.begin) + " to " +
                      std::to_string(piece.end) +

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/input/files/byte_source.h"
+#include "engine/input/files/file_reads.h"
 
 namespace braid {
 
@@ -24,6 +25,9 @@ struct FilePiece {
   std::int64_t skip = 0;          // so many records of it are passed over
   std::int64_t take = std::numeric_limits<std::int64_t>::max();  // and so many read then
   std::optional<std::uint32_t> crc = {};                         // of bytes [begin, end), where it is known
+
+  std::shared_ptr<FileReads> reads =
+      {};  // of a piece that is not whole: how it is read; null: as data_file.h does
 
   bool is_whole() const { return end == std::numeric_limits<std::uint64_t>::max(); }
 };

@@ -10,6 +10,7 @@
 #include <optional>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "base/crc32c.h"
 #include "base/error.h"
@@ -29,17 +30,40 @@ constexpr std::size_t kScanChunk = std::size_t{1} << 20;
 constexpr std::uint64_t kLargestPacked = std::uint64_t{32} << 20;
 constexpr int kIndexVersion = 1;
 
+/// What a block has beside its place: the checksum of its bytes, and the lines before it.
+struct BlockSums {
+  std::uint32_t crc = 0;
+  std::int64_t lines = 0;  // of this block and those before
+
+  void add(std::span<const char> bytes) { crc = crc32c(std::as_bytes(bytes), crc); }
+};
+
 /// Gathers records into blocks of about a size.
 class BlockCutter {
  public:
   BlockCutter(std::uint64_t begin, std::uint64_t block_bytes) : begin_(begin), block_bytes_(block_bytes) {}
-  void add_record(std::uint64_t end) {
+  /// True: a block ends with it, and take_sums() is to follow where its bytes are looked at.
+  bool add_record(std::uint64_t end) {
     ++rows_;
-    if (end - begin_ >= block_bytes_) cut(end);
+    if (end - begin_ < block_bytes_) return false;
+    cut(end);
+    return true;
   }
-  std::vector<IndexedBlock> finish(std::uint64_t end) {
-    if (rows_ > 0) cut(end);
-    return std::move(blocks_);
+  /// Those of the block that was cut last; they begin anew for the next one.
+  void take_sums(BlockSums& sums) {
+    blocks_.back().crc = std::exchange(sums.crc, 0);
+    blocks_.back().lines_before = std::exchange(lines_, sums.lines);
+  }
+  /// The last record may lack its end, and what is behind it belongs to it. True: take_sums() is to follow.
+  bool end(std::uint64_t end) {
+    if (rows_ == 0) return false;
+    cut(end);
+    return true;
+  }
+  std::vector<IndexedBlock> blocks() { return std::move(blocks_); }
+  std::vector<IndexedBlock> finish(std::uint64_t last) {
+    end(last);
+    return blocks();
   }
 
  private:
@@ -49,7 +73,7 @@ class BlockCutter {
     rows_ = 0;
   }
   std::uint64_t begin_, block_bytes_;
-  std::int64_t rows_ = 0;
+  std::int64_t rows_ = 0, lines_ = 0;
   std::vector<IndexedBlock> blocks_;
 };
 
@@ -63,6 +87,7 @@ std::string first_line(const std::filesystem::path& file) {
 std::optional<std::vector<IndexedBlock>> scan_lines(const DataFile& file, bool fields, std::uint64_t begin,
                                                     std::uint64_t block_bytes) {
   BlockCutter cutter(begin, block_bytes);
+  BlockSums sums;
   std::vector<char> chunk(kScanChunk);
   std::uint64_t line = begin;
   char last = '\n';
@@ -71,35 +96,91 @@ std::optional<std::vector<IndexedBlock>> scan_lines(const DataFile& file, bool f
     file.read_at(at, std::as_writable_bytes(std::span(chunk).first(count)));
     if (fields && std::memchr(chunk.data(), '"', count)) return std::nullopt;
     const char* const end = chunk.data() + count;
+    const char* summed = chunk.data();
     for (const char* p = chunk.data();;) {
       const char* const found =
           static_cast<const char*>(std::memchr(p, '\n', static_cast<std::size_t>(end - p)));
       if (!found) break;
+      ++sums.lines;
       const std::uint64_t here = at + static_cast<std::uint64_t>(found - chunk.data());
       const char before = found > chunk.data() ? found[-1] : last;
       const std::uint64_t length = here - line - (here > line && before == '\r' ? 1 : 0);
-      if (length > 0 || !fields) cutter.add_record(here + 1);
       line = here + 1;
       p = found + 1;
+      if ((length == 0 && fields) || !cutter.add_record(here + 1)) continue;
+      sums.add({summed, p});
+      cutter.take_sums(sums);
+      summed = p;
     }
+    sums.add({summed, end});
     last = end[-1];
     at += count;
   }
-  if (line < file.size() && (!fields || file.size() - line > (last == '\r' ? 1U : 0U)))
-    cutter.add_record(file.size());
-  return cutter.finish(file.size());
+  const bool has_last = line < file.size() && (!fields || file.size() - line > (last == '\r' ? 1U : 0U));
+  if ((has_last && cutter.add_record(file.size())) || cutter.end(file.size())) cutter.take_sums(sums);
+  return cutter.blocks();
 }
+
+/// Bytes of a file that were read and not summed yet.
+class KeptBytes {
+ public:
+  void append(std::span<const char> bytes) { kept_.append(bytes.data(), bytes.size()); }
+  /// Passes over what is before it.
+  void forget_to(std::uint64_t offset) {
+    kept_.erase(0, static_cast<std::size_t>(offset - begin_));
+    begin_ = offset;
+  }
+  void sum_to(std::uint64_t offset, BlockSums& sums) {
+    const std::span<const char> part = std::span(kept_).first(static_cast<std::size_t>(offset - begin_));
+    sums.add(part);
+    sums.lines += std::count(part.begin(), part.end(), '\n');
+    forget_to(offset);
+  }
+
+ private:
+  std::string kept_;
+  std::uint64_t begin_ = 0;  // of what is kept, in the file
+};
+
+/// Whoever has this source may end it before all is summed.
+class KeepingSource : public ByteSource {
+ public:
+  /// `kept` outlives it.
+  KeepingSource(std::unique_ptr<ByteSource> source, KeptBytes& kept)
+      : source_(std::move(source)), kept_(kept) {}
+  std::size_t read(std::span<char> out) override {
+    const std::size_t count = source_->read(out);
+    kept_.append(out.first(count));
+    return count;
+  }
+  Compression compression() const override { return source_->compression(); }
+  std::uint64_t bytes_left_at_most() const override { return source_->bytes_left_at_most(); }
+
+ private:
+  const std::unique_ptr<ByteSource> source_;
+  KeptBytes& kept_;
+};
 
 /// Records of fields, as FieldReader takes them.
 std::vector<IndexedBlock> scan_fields(std::unique_ptr<ByteSource> source, const BlockIndexOptions& options,
-                                      bool header, std::uint64_t block_bytes, std::uint64_t& header_end,
-                                      std::uint64_t& bytes) {
-  FieldReader reader(std::move(source), options.separator, options.comment);
+                                      bool header, std::uint64_t block_bytes, std::uint64_t& header_end) {
+  KeptBytes bytes;
+  FieldReader reader(std::make_unique<KeepingSource>(std::move(source), bytes), options.separator,
+                     options.comment);
   if (header && reader.next()) header_end = reader.offset();
+  bytes.forget_to(header_end);
   BlockCutter cutter(header_end, block_bytes);
-  while (reader.next()) cutter.add_record(reader.offset());
-  bytes = reader.offset();
-  return cutter.finish(bytes);
+  BlockSums sums;
+  while (reader.next()) {
+    if (!cutter.add_record(reader.offset())) continue;
+    bytes.sum_to(reader.offset(), sums);
+    cutter.take_sums(sums);
+  }
+  if (cutter.end(reader.offset())) {
+    bytes.sum_to(reader.offset(), sums);
+    cutter.take_sums(sums);
+  }
+  return cutter.blocks();
 }
 
 std::vector<IndexedBlock> scan_tfrecords(const std::filesystem::path& file, const BlockIndexOptions& options,
@@ -122,19 +203,18 @@ std::vector<IndexedBlock> scan_tfrecords(const std::filesystem::path& file, cons
   return cutter.finish(bytes);
 }
 
-/// Checksums, and of text how many lines are before each block.
-void complete_blocks(const DataFile& file, bool text, std::vector<IndexedBlock>& blocks) {
+/// Checksums, and how many records are before each block.
+void sum_tfrecords(const DataFile& file, std::vector<IndexedBlock>& blocks) {
   std::vector<char> chunk(kScanChunk);
   std::int64_t before = 0;
   for (IndexedBlock& block : blocks) {
     block.lines_before = before;
-    if (!text) before += block.rows;
+    before += block.rows;
     for (std::uint64_t at = block.begin; at < block.end;) {
       const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(chunk.size(), block.end - at));
       const std::span<char> part = std::span(chunk).first(count);
       file.read_at(at, std::as_writable_bytes(part));
       block.crc = crc32c(std::as_bytes(part), block.crc);
-      if (text) before += std::count(part.begin(), part.end(), '\n');
       at += count;
     }
   }
@@ -296,11 +376,10 @@ IndexedFile scan(const std::filesystem::path& file, const BlockIndexOptions& opt
       }
       blocks = scan_lines(*plain, options.layout == RecordLayout::Fields, index.header_end, block_bytes);
     }
-    if (!blocks)
-      blocks = scan_fields(open_bytes(file), options, header, block_bytes, index.header_end, bytes);
+    if (!blocks) blocks = scan_fields(open_bytes(file), options, header, block_bytes, index.header_end);
     index.blocks = std::move(*blocks);
   }
-  if (!index.packed) complete_blocks(*open_data_file(file), text, index.blocks);
+  if (!text && !index.packed) sum_tfrecords(*open_data_file(file), index.blocks);
   return index;
 }
 

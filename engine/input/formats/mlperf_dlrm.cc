@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "engine/input/files/data_file.h"
 #include "engine/input/files/file_piece.h"
+#include "engine/input/formats/mlperf_files.h"
 
 namespace braid {
 namespace {
@@ -76,22 +77,18 @@ std::vector<Cut> cuts(std::int64_t max_rows) {
 
 /// Rows [first, end) of a file.
 struct RowsOfFile {
-  std::shared_ptr<DataFile> file;
+  std::filesystem::path path;
+  std::shared_ptr<MlperfFile> file;
   std::int64_t first = 0, end = 0;
 };
-
-std::int64_t rows_in(const std::filesystem::path& file, std::uint64_t bytes) {
-  if (bytes % kMlperfRowBytes != 0)
-    throw DataLoss(
-        fmt::format("{}: {} bytes are no whole number of rows of {} bytes: it is cut behind row {}",
-                    file.string(), bytes, kMlperfRowBytes, bytes / kMlperfRowBytes));
-  return static_cast<std::int64_t>(bytes / kMlperfRowBytes);
-}
 
 class MlperfRows : public RowStream {
  public:
   MlperfRows(const std::vector<std::filesystem::path>& files, const MlperfOptions& options)
-      : pieces_(whole_files(files)), options_(options), cuts_(cuts(options.max_rows)), limits_(table_rows()) {
+      : pieces_(whole_files(one_of_each_stem(files))),
+        options_(options),
+        cuts_(cuts(options.max_rows)),
+        limits_(table_rows()) {
     if (!options.read.key_column.empty() || !options.read.group_column.empty())
       throw InvalidArgument("the rows of MLPERF_DLRM have no columns for keys or groups");
     const auto& ignored = options.read.ignored;
@@ -105,6 +102,27 @@ class MlperfRows : public RowStream {
     at_ = 0;
     block_.clear();
     unread_ = -1;
+    begin_reads();
+  }
+
+  /// Without reading them, where all records are rows.
+  std::int64_t skip(std::int64_t most) override {
+    if (options_.read.max_bad_records > 0 || options_.read.world > 1 || reader_) return RowStream::skip(most);
+    std::int64_t left = most;
+    while (left > 0) {
+      const std::int64_t in_block = std::min(left, std::ssize(block_) - static_cast<std::int64_t>(at_));
+      at_ += static_cast<std::size_t>(in_block);
+      left -= in_block;
+      const std::int64_t in_file = std::min(left, part_.end - part_.first);
+      part_.first += in_file;
+      left -= in_file;
+      if (left == 0) break;
+      if (opened_ == pieces_.size()) break;
+      part_ = open(pieces_[opened_++]);
+    }
+    unread_ -= unread_ < 0 ? 0 : most - left;
+    seen_ += most - left;
+    return most - left;
   }
 
   std::shared_ptr<Table> next(std::int64_t most) override {
@@ -142,6 +160,27 @@ class MlperfRows : public RowStream {
 
  private:
   static constexpr std::int64_t kBlockRows = 1024;
+
+  /// Blocks of a stream, which are known, are read ahead of their rows.
+  void begin_reads() {
+    const std::shared_ptr<FileReads> reads = pieces_.empty() ? nullptr : pieces_.front().reads;
+    const bool arrays =
+        std::ranges::any_of(pieces_, [](const FilePiece& piece) { return is_mlperf_array(piece.file); });
+    if (!reads || arrays) {
+      reader_ = nullptr;
+      return;
+    }
+    if (!reader_ || reads != reads_) reader_ = reads->reader();
+    reads_ = reads;
+    std::vector<FileExtent> extents;
+    for (const FilePiece& piece : pieces_) {
+      const RowsOfFile part = open(piece);
+      extents.push_back({piece.file, static_cast<std::uint64_t>(part.first * kMlperfRowBytes),
+                         static_cast<std::uint64_t>(part.end * kMlperfRowBytes)});
+    }
+    reader_->begin(std::move(extents));
+  }
+
   static constexpr MlperfRow kNoRow{};
 
   /// The same as problem_of(), at the speed of memory.
@@ -158,9 +197,19 @@ class MlperfRows : public RowStream {
     for (const Cut& cut : cuts_) cut.apply(to);
   }
 
-  RowsOfFile open(const FilePiece& piece) const {
-    RowsOfFile part{open_data_file(piece.file)};
-    const std::int64_t rows = rows_in(piece.file, part.file->size());
+  /// Arrays stay open, as several files and a directory belong to them; of rows the size is asked anew.
+  std::shared_ptr<MlperfFile> open_file(const std::filesystem::path& path) {
+    if (!is_mlperf_array(path)) return open_mlperf_file(path);
+    if (!arrays_ || arrays_path_ != path) {
+      arrays_ = open_mlperf_file(path);
+      arrays_path_ = path;
+    }
+    return arrays_;
+  }
+
+  RowsOfFile open(const FilePiece& piece) {
+    RowsOfFile part{piece.file, open_file(piece.file)};
+    const std::int64_t rows = part.file->rows();
     std::int64_t end = rows;
     if (!piece.is_whole()) {
       part.first = static_cast<std::int64_t>(piece.begin) / kMlperfRowBytes;
@@ -198,8 +247,10 @@ class MlperfRows : public RowStream {
       }
       const auto rows = static_cast<std::size_t>(std::min(kBlockRows, part_.end - part_.first));
       block_.resize(rows);
-      part_.file->read_at(static_cast<std::uint64_t>(part_.first * kMlperfRowBytes),
-                          std::as_writable_bytes(std::span(block_)));
+      if (reader_)
+        reader_->read(std::as_writable_bytes(std::span(block_)));
+      else
+        part_.file->read(part_.first, block_);
       block_begins_ = part_.first;
       part_.first += static_cast<std::int64_t>(rows);
       at_ = 0;
@@ -210,7 +261,7 @@ class MlperfRows : public RowStream {
 
   void count_bad(const std::string& problem) {
     if (++bad_ <= options_.read.max_bad_records) return;
-    throw DataLoss(fmt::format("{}: row {}: {}", part_.file->path().string(),
+    throw DataLoss(fmt::format("{}: row {}: {}", part_.path.string(),
                                block_begins_ + static_cast<std::int64_t>(at_) - 1, problem));
   }
 
@@ -238,8 +289,12 @@ class MlperfRows : public RowStream {
   const std::vector<Cut> cuts_;
   const std::array<std::uint32_t, kMlperfIds> limits_;
   bool has_labels_ = true;
-  std::size_t opened_ = 0;  // pieces
-  RowsOfFile part_;         // of the piece that was opened last, what is not in a block yet
+  std::shared_ptr<MlperfFile> arrays_;  // that were read last
+  std::filesystem::path arrays_path_;
+  std::shared_ptr<FileReads> reads_;      // of the reader; destroyed behind it
+  std::unique_ptr<ExtentReader> reader_;  // of all pieces; null: their files are read
+  std::size_t opened_ = 0;                // pieces
+  RowsOfFile part_;                       // of the piece that was opened last, what is not in a block yet
   std::vector<MlperfRow> block_;
   std::size_t at_ = 0;             // in the block
   std::int64_t block_begins_ = 0;  // row of the file
@@ -254,11 +309,11 @@ std::vector<IndexedFile> mlperf_dlrm_indexes(const std::vector<std::filesystem::
   const std::int64_t most =
       std::max<std::int64_t>(1, static_cast<std::int64_t>(block_bytes) / kMlperfRowBytes);
   std::vector<IndexedFile> indexes;
-  for (const std::filesystem::path& file : files) {
+  for (const std::filesystem::path& file : one_of_each_stem(files)) {
     IndexedFile& index = indexes.emplace_back();
     index.file = file;
     index.stamp = stamp_of(file);
-    const std::int64_t rows = rows_in(file, index.stamp.size);
+    const std::int64_t rows = open_mlperf_file(file)->rows();
     for (std::int64_t first = 0; first < rows; first += most) {
       const std::int64_t end = std::min(first + most, rows);
       index.blocks.push_back({.begin = static_cast<std::uint64_t>(first * kMlperfRowBytes),
@@ -268,6 +323,12 @@ std::vector<IndexedFile> mlperf_dlrm_indexes(const std::vector<std::filesystem::
     }
   }
   return indexes;
+}
+
+std::int64_t mlperf_dlrm_bytes(const std::vector<std::filesystem::path>& files) {
+  std::int64_t rows = 0;
+  for (const std::filesystem::path& file : one_of_each_stem(files)) rows += open_mlperf_file(file)->rows();
+  return rows * kMlperfRowBytes;
 }
 
 std::unique_ptr<RowStream> stream_mlperf_dlrm(const std::vector<std::filesystem::path>& files,

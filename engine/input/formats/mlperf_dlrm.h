@@ -46,6 +46,7 @@ struct MlperfOptions {
   ReadOptions read = {};
 };
 
+/// Rows of binary files, or of the reference's arrays (mlperf_files.h), of whose three files one is enough.
 /// Throws: as the readers of readers.h; a bad record is one whose label is neither 0 nor 1, with a number
 /// that is not finite, or an id that its column does not have.
 std::unique_ptr<RowStream> stream_mlperf_dlrm(const std::vector<std::filesystem::path>& files,
@@ -55,6 +56,9 @@ std::unique_ptr<RowStream> stream_mlperf_dlrm(const std::vector<std::filesystem:
 /// that is no whole number of rows), as stamp_of().
 std::vector<IndexedFile> mlperf_dlrm_indexes(const std::vector<std::filesystem::path>& files,
                                              std::uint64_t block_bytes);
+
+/// Of the rows, as binary ones. Throws: as open_mlperf_file().
+std::int64_t mlperf_dlrm_bytes(const std::vector<std::filesystem::path>& files);
 
 struct MlperfGeneratorOptions {
   std::int64_t rows = 0;

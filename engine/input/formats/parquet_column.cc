@@ -394,6 +394,11 @@ std::optional<ParquetLeaf> find_parquet_leaf(const parquet::SchemaDescriptor& sc
   return found;
 }
 
+bool is_parquet_date(const parquet::SchemaDescriptor& schema, const ParquetLeaf& leaf) {
+  const auto& type = schema.Column(leaf.column)->logical_type();
+  return type && type->is_date();
+}
+
 ParquetLeaf as_parquet_time(const parquet::SchemaDescriptor& schema, ParquetLeaf leaf) {
   leaf.as_seconds = time_unit(*schema.Column(leaf.column)).has_value();
   if (leaf.as_seconds) leaf.kind = ParquetKind::Float;

@@ -33,6 +33,8 @@ std::optional<ParquetLeaf> find_parquet_leaf(const parquet::SchemaDescriptor& sc
 /// The same of a column that a schema reads as times: a date or a timestamp says its unit, and comes as
 /// seconds; of other columns nothing is changed.
 ParquetLeaf as_parquet_time(const parquet::SchemaDescriptor& schema, ParquetLeaf leaf);
+/// Whether its values are days since 1970.
+bool is_parquet_date(const parquet::SchemaDescriptor& schema, const ParquetLeaf& leaf);
 std::vector<std::string> parquet_column_names(const parquet::SchemaDescriptor& schema);
 
 /// Values of rows: row r has those from ends[r - 1] to ends[r] (of a flat column one or none).

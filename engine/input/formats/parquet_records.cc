@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/error.h"
@@ -35,11 +36,13 @@ class ParquetRecords : public RecordFile {
     for (const std::string& name : names_) {
       try {
         leaves_.push_back(*find_parquet_leaf(*reader_->metadata()->schema(), name));
+        are_dates_.push_back(is_parquet_date(*reader_->metadata()->schema(), leaves_.back()));
       } catch (const InvalidArgument& error) {
         throw InvalidArgument("'" + file.string() + "' column '" + name + "': " + error.message());
       }
     }
     values_.resize(names_.size());
+    made_texts_.resize(names_.size());
   }
 
   bool next() override {
@@ -84,7 +87,9 @@ class ParquetRecords : public RecordFile {
     const std::size_t first = values.ends.empty() ? row : row == 0 ? 0 : values.ends[row - 1];
     const std::size_t count = (values.ends.empty() ? row + 1 : values.ends[row]) - first;
     if (count == 0) return;
-    if (values.kind == ParquetKind::Int && values.is_unsigned && has_large(values, first, count)) {
+    if (are_dates_[c]) {
+      add_dates(c, std::span<const std::int64_t>(values.ints).subspan(first, count));
+    } else if (values.kind == ParquetKind::Int && values.is_unsigned && has_large(c, values, first, count)) {
       record_.add(names_[c], std::span<const std::string_view>(texts_));
     } else if (values.kind == ParquetKind::Int) {
       record_.add(names_[c], std::span<const std::int64_t>(values.ints).subspan(first, count));
@@ -97,14 +102,27 @@ class ParquetRecords : public RecordFile {
     }
   }
 
+  /// As texts: a number alone would not say that it is of days.
+  void add_dates(std::size_t c, std::span<const std::int64_t> days) {
+    std::vector<std::string>& made = made_texts_[c];
+    made.clear();
+    for (const std::int64_t day : days) {
+      const std::chrono::year_month_day date{std::chrono::sys_days{std::chrono::days{day}}};
+      made.push_back(fmt::format("{:04}-{:02}-{:02}", static_cast<int>(date.year()),
+                                 static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day())));
+    }
+    texts_.assign(made.begin(), made.end());
+    record_.add(names_[c], std::span<const std::string_view>(texts_));
+  }
+
   /// Whether int64 does not hold one of them: a name of digits, as in files of text. Then texts_ has all.
-  bool has_large(const ParquetValues& values, std::size_t first, std::size_t count) {
+  bool has_large(std::size_t c, const ParquetValues& values, std::size_t first, std::size_t count) {
     const auto ints = std::span<const std::int64_t>(values.ints).subspan(first, count);
     if (std::ranges::all_of(ints, [](std::int64_t value) { return value >= 0; })) return false;
-    names_of_digits_.clear();
-    for (const std::int64_t value : ints)
-      names_of_digits_.push_back(std::to_string(static_cast<std::uint64_t>(value)));
-    texts_.assign(names_of_digits_.begin(), names_of_digits_.end());
+    std::vector<std::string>& made = made_texts_[c];
+    made.clear();
+    for (const std::int64_t value : ints) made.push_back(std::to_string(static_cast<std::uint64_t>(value)));
+    texts_.assign(made.begin(), made.end());
     return true;
   }
 
@@ -112,11 +130,12 @@ class ParquetRecords : public RecordFile {
   std::unique_ptr<parquet::ParquetFileReader> reader_;
   std::vector<std::string> names_;
   std::vector<ParquetLeaf> leaves_;
+  std::vector<bool> are_dates_;
   std::shared_ptr<parquet::RowGroupReader> rows_of_group_;
   std::vector<std::unique_ptr<ParquetColumnReader>> columns_;
   std::vector<ParquetValues> values_;
   std::vector<float> floats_;
-  std::vector<std::string> names_of_digits_;
+  std::vector<std::vector<std::string>> made_texts_;  // of the record, by column
   std::vector<std::string_view> texts_;
   FeatureSet record_;
   int group_ = 0;

@@ -67,6 +67,9 @@ class RowStream {
   /// The next rows, `most` of them if there are so many; without rows at the end. next(0) gives the columns.
   /// Throws: as the readers of this file.
   virtual std::shared_ptr<Table> next(std::int64_t most) = 0;
+  /// Passes over the next rows, `most` of them if there are so many; how many there were. Bad records among
+  /// them may go by unseen.
+  virtual std::int64_t skip(std::int64_t most) { return next(most)->rows; }
   /// Begins again, with these pieces in place of the files. Not of IDX and NPY.
   virtual void begin(std::vector<FilePiece> pieces);
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 namespace braid {
 namespace {
@@ -30,6 +31,36 @@ std::int64_t count_values(const BatchBags& bags) {
   for_each_bag(bags,
                [&](const TableColumn&, std::int64_t, std::int64_t, std::int64_t count) { all += count; });
   return all;
+}
+
+std::int64_t longest_bag(const BatchBags& bags) {
+  std::int64_t longest = 0;
+  for_each_bag(bags, [&](const TableColumn&, std::int64_t, std::int64_t, std::int64_t count) {
+    longest = std::max(longest, count);
+  });
+  return longest;
+}
+
+void keep_dealt_rows(std::span<StreamedRows::Picked> rows, std::span<const std::size_t> places,
+                     const RowWork& work, int rank, int world) {
+  std::size_t all = 0;
+  for (const StreamedRows::Picked& part : rows) all += part.rows.size();
+  std::vector<std::uint64_t> values(all, 0), longest(all, 0);
+  for (const std::size_t place : places) {
+    std::size_t at = 0;
+    for_each_bag({rows, place}, [&](const TableColumn&, std::int64_t, std::int64_t, std::int64_t count) {
+      values[at] += static_cast<std::uint64_t>(count);
+      longest[at] = std::max(longest[at], static_cast<std::uint64_t>(count));
+      ++at;
+    });
+  }
+  for (std::size_t r = 0; r < all; ++r)
+    values[r] = values[r] * static_cast<std::uint64_t>(work.of_value) +
+                longest[r] * longest[r] * static_cast<std::uint64_t>(work.of_pair);
+  const std::vector<int> workers = deal_rows(values, world);
+  auto worker = workers.begin();
+  for (StreamedRows::Picked& part : rows)
+    std::erase_if(part.rows, [&](std::int64_t) { return *worker++ != rank; });
 }
 
 void copy_offsets(const BatchBags& bags, std::int32_t* to) {

@@ -16,9 +16,16 @@ struct BatchBags {
   std::size_t place = 0;
 };
 
+/// Of the rows of a batch those stay that deal_rows() gives to `rank`. `places`: of the ragged columns that
+/// make work.
+void keep_dealt_rows(std::span<StreamedRows::Picked> rows, std::span<const std::size_t> places,
+                     const RowWork& work, int rank, int world);
+
 /// [rows + 1], from 0.
 void copy_offsets(const BatchBags& bags, std::int32_t* to);
 std::int64_t count_values(const BatchBags& bags);
+/// Values of the longest bag; 0 where there is none.
+std::int64_t longest_bag(const BatchBags& bags);
 /// What users call a ragged column.
 const std::string& shown_name(const TableColumn& column);
 /// The values, or their weights, and the last value again, or weights of 0, up to `room`. False where they

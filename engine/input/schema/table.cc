@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstring>
@@ -111,6 +112,7 @@ void check_global_batch(std::int64_t rows, int world) {
 Batcher::Batcher(std::shared_ptr<const Table> table, std::vector<std::string> columns, BatchOptions options)
     : table_(std::move(table)), rows_(table_->rows), options_(std::move(options)) {
   find_columns(columns);
+  find_work();
   if (rows_ == 0) throw InvalidArgument("input: the data set is empty");
   check_global_batch(options_.global_batch, options_.world);
   batches_per_epoch_ = rows_ / options_.global_batch;
@@ -128,6 +130,12 @@ Batcher::Batcher(std::shared_ptr<StreamedRows> rows, std::vector<std::string> co
       options_(std::move(options)),
       batches_per_epoch_(streamed_->batches_per_epoch()) {
   find_columns(columns);
+  find_work();
+}
+
+void Batcher::find_work() {
+  for (const Delivered& column : columns_)
+    if (column.part == Part::Values) work_places_.push_back(column.place);
 }
 
 Batcher::Delivered Batcher::find_column(const std::string& name) const {
@@ -138,6 +146,7 @@ Batcher::Delivered Batcher::find_column(const std::string& name) const {
   for (const TableColumn& column : table_->columns) {
     if (column.name == name) return delivered(column, column.ragged() ? Part::Values : Part::Rows);
     if (column.ragged() && name == column.name + "/offsets") return delivered(column, Part::Offsets);
+    if (column.ragged() && name == column.name + "/longest") return delivered(column, Part::Longest);
     if (column.weights.defined() && name == column.name + "/weights") return delivered(column, Part::Weights);
     known += (known.empty() ? "" : ", ") + column.name;
   }
@@ -155,7 +164,9 @@ std::int64_t Batcher::room_for(const TableColumn& column) const {
     const TableColumn* sample = streamed_->sample()->find(column.name);
     return rounded_room(std::min(most, likely_values(*sample, rows)));
   }
-  const RowOrder order = !options_.shuffle             ? RowOrder::AsTheyLie
+  const bool dealt = options_.equal_work && options_.world > 1;
+  const RowOrder order = !options_.shuffle && dealt    ? RowOrder::Any
+                         : !options_.shuffle           ? RowOrder::AsTheyLie
                          : options_.shuffle_buffer > 0 ? RowOrder::Any
                                                        : RowOrder::Drawn;
   return rounded_room(std::min(most, most_values(column, rows, order, options_.carry_remainder)));
@@ -173,6 +184,7 @@ void Batcher::find_columns(const std::vector<std::string>& names) {
     }
     columns_.push_back(found);
   }
+  needs_longest_ = std::ranges::any_of(columns_, [](const Delivered& c) { return c.part == Part::Longest; });
   set_block_bytes();
 }
 
@@ -216,7 +228,7 @@ std::string Batcher::grow() {
 }
 
 DType Batcher::dtype(std::size_t column) const {
-  if (columns_[column].part == Part::Offsets) return DType::Int32;
+  if (columns_[column].part == Part::Offsets || columns_[column].part == Part::Longest) return DType::Int32;
   if (columns_[column].part == Part::Weights) return DType::Float32;
   const DType stored = column_of(*table_, column).data.dtype();
   return stored == DType::UInt8 && !options_.as_stored ? DType::Float32 : stored;
@@ -224,6 +236,7 @@ DType Batcher::dtype(std::size_t column) const {
 
 Shape Batcher::shape(std::size_t column, std::int64_t rows) const {
   if (columns_[column].part == Part::Offsets) return Shape{rows + 1};
+  if (columns_[column].part == Part::Longest) return Shape{2};
   if (columns_[column].part != Part::Rows) return Shape{columns_[column].room};
   Shape shape = column_of(*table_, column).data.shape();
   shape.set_dim(0, rows);
@@ -288,9 +301,8 @@ void Batcher::prepare_permutation(std::uint64_t epoch) {
       epoch, std::async(std::launch::async, [this, epoch] { return order_of(epoch); }).share());
 }
 
-/// The table's rows that make up this worker's part of batch `ticket`.
-void Batcher::pick_rows(std::uint64_t ticket, std::vector<std::int64_t>& rows) {
-  const RowPart its = part_of(global_rows_of(ticket));
+/// The table's rows that make up a part of batch `ticket`.
+void Batcher::pick_rows(std::uint64_t ticket, RowPart its, std::vector<std::int64_t>& rows) {
   const auto count = static_cast<std::uint64_t>(its.rows), part = static_cast<std::uint64_t>(its.first);
   const auto batch = static_cast<std::uint64_t>(options_.global_batch);
   rows.clear();
@@ -355,6 +367,7 @@ void Batcher::copy_column(std::size_t column, const Table& table, const std::vec
 /// Of a batch.
 struct Batcher::Rows {
   std::span<const StreamedRows::Picked> of_tables;
+  std::span<const std::int64_t> longest;  // of each delivered column that asks for it, over all workers' rows
 };
 
 void Batcher::copy_part(std::size_t column, const Rows& rows, std::uint64_t ticket, std::size_t row_bytes,
@@ -364,6 +377,13 @@ void Batcher::copy_part(std::size_t column, const Rows& rows, std::uint64_t tick
   switch (part.part) {
     case Part::Offsets:
       return copy_offsets(bags, reinterpret_cast<std::int32_t*>(to));
+    case Part::Longest: {
+      const std::int64_t own = longest_bag(bags);
+      auto* const both = reinterpret_cast<std::int32_t*>(to);
+      both[0] = static_cast<std::int32_t>(own);
+      both[1] = static_cast<std::int32_t>(rows.longest.empty() ? own : rows.longest[column]);
+      return;
+    }
     case Part::Values:
     case Part::Weights:
       if (copy_values(bags, part.part == Part::Weights, part.room, to)) return;
@@ -390,9 +410,24 @@ Batch Batcher::make(std::uint64_t ticket, const std::stop_token& stop) {
     parts = streamed_->pick(ticket, picked, stop);
   } else {
     if (picked.empty()) picked.emplace_back();
-    pick_rows(ticket, picked[0].rows);
+    const std::int64_t all = global_rows_of(ticket);
+    pick_rows(ticket, picks_all() ? RowPart{0, all} : part_of(all), picked[0].rows);
     picked[0].table = table_;
   }
+  std::vector<std::int64_t> longest;
+  if (picks_all() && needs_longest_)
+    for (const Delivered& column : columns_)
+      longest.push_back(
+          column.part == Part::Longest ? longest_bag({std::span(picked).first(parts), column.place}) : 0);
+  if (picks_all() && !deals()) {
+    const RowPart part = part_of(global_rows_of(ticket));
+    std::vector<std::int64_t>& rows = picked[0].rows;
+    rows.erase(rows.begin() + part.first + part.rows, rows.end());
+    rows.erase(rows.begin(), rows.begin() + part.first);
+  }
+  if (deals())
+    keep_dealt_rows(std::span(picked).first(parts), work_places_, options_.work, options_.rank,
+                    options_.world);
   Batch batch;
   batch.ticket = ticket;
   batch.rows = 0;
@@ -406,7 +441,7 @@ Batch Batcher::make(std::uint64_t ticket, const std::stop_token& stop) {
     batch.tensors.emplace_back(dtype(c), shape(c, batch.rows), std::shared_ptr<std::byte[]>(block, out));
     const std::size_t bytes = batch.tensors.back().bytes();
     const std::size_t row = batch.rows == 0 ? 0 : bytes / static_cast<std::size_t>(batch.rows);
-    copy_part(c, {std::span(picked).first(parts)}, ticket, row, out);
+    copy_part(c, {std::span(picked).first(parts), longest}, ticket, row, out);
     offset += BlockPool::aligned(bytes);
   }
   // What a thread keeps for its next batch are vectors, not tables.

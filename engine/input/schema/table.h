@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/input/schema/column_table.h"
+#include "engine/input/schema/row_work.h"
 #include "engine/ir/tensor.h"
 #include "engine/staging/block_pool.h"
 #include "engine/staging/stage.h"
@@ -69,6 +70,10 @@ struct BatchOptions {
   std::int64_t global_batch = 1;  // rows a step over all workers
   int rank = 0;  // this worker takes the rank-th contiguous part of every global batch (row_part)
   int world = 1;
+  /// It takes other rows of it instead, as many, so that all workers have about as much work: deal_rows() of
+  /// the ragged columns that are delivered, if there is one. They keep the order of the batch.
+  bool equal_work = false;
+  RowWork work = {};
   bool shuffle = true;
   /// Evaluation: the last batch of an epoch may be smaller, and the sequence ends after one epoch.
   bool keep_remainder = false;
@@ -89,7 +94,9 @@ class StreamedRows;
 
 /// Cuts a table into batches. A ragged column "tags" is delivered as its values, with room for more, "tags"
 /// [room] int64, the last one again and again; "tags/offsets" [rows + 1] int32, the parts of them that are
-/// the rows'; and "tags/weights" [room] float32. The room is the same for all batches
+/// the rows'; "tags/weights" [room] float32; and "tags/longest" [2] int32, the longest list of this worker's
+/// rows and of the whole batch, or the former again where other workers' rows are not known: of streams
+/// without equal_work. The room is the same for all batches
 /// (engine/input/schema/ragged_room.h) until grow(). Thread rule: make() and outgrown() from any number of
 /// threads.
 class Batcher {
@@ -98,7 +105,7 @@ class Batcher {
   /// table, a table smaller than one global batch, a global batch of fewer rows than workers).
   Batcher(std::shared_ptr<const Table> table, std::vector<std::string> columns, BatchOptions options);
   /// The same of rows that are read while they are used, in their own order. REQUIRES: `options` are those
-  /// that `rows` were made with, without keep_remainder.
+  /// that `rows` were made with, without keep_remainder; with equal_work `rows` were made for one worker.
   Batcher(std::shared_ptr<StreamedRows> rows, std::vector<std::string> columns, BatchOptions options);
 
   std::int64_t batches_per_epoch() const { return batches_per_epoch_; }
@@ -133,7 +140,7 @@ class Batcher {
 
  private:
   using Order = std::shared_ptr<const std::vector<std::int64_t>>;
-  enum class Part { Rows, Values, Offsets, Weights };
+  enum class Part { Rows, Values, Offsets, Weights, Longest };
   struct Delivered {
     std::size_t place = 0;  // of its column in the table
     Part part = Part::Rows;
@@ -144,9 +151,14 @@ class Batcher {
   void prepare_permutation(std::uint64_t epoch);
   RowPart part_of(std::int64_t rows) const;
   std::int64_t global_rows_of(std::uint64_t ticket) const;
-  void pick_rows(std::uint64_t ticket, std::vector<std::int64_t>& rows);
+  /// Whether it picks from all rows of a batch.
+  bool deals() const { return options_.equal_work && options_.world > 1 && !work_places_.empty(); }
+  /// Whether it looks at all rows of a batch: to deal them, or to find the longest list.
+  bool picks_all() const { return deals() || (needs_longest_ && options_.world > 1 && !streamed_); }
+  void pick_rows(std::uint64_t ticket, RowPart part, std::vector<std::int64_t>& rows);
   Delivered find_column(const std::string& name) const;
   void find_columns(const std::vector<std::string>& names);
+  void find_work();
   const TableColumn& column_of(const Table& table, std::size_t column) const {
     return table.columns[columns_[column].place];
   }
@@ -164,6 +176,8 @@ class Batcher {
   std::shared_ptr<StreamedRows> streamed_;  // null: rows are the table's
   std::int64_t rows_ = 0;                   // of an epoch
   std::vector<Delivered> columns_;
+  bool needs_longest_ = false;            // of a ragged column, it is delivered
+  std::vector<std::size_t> work_places_;  // in the table, of ragged columns that were delivered at first
   BatchOptions options_;
   std::int64_t batches_per_epoch_ = 0;
   std::size_t block_bytes_ = 0;  // of a batch

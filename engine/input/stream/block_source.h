@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/input/files/file_reads.h"
 #include "engine/input/schema/table.h"
 
 namespace braid {
@@ -44,6 +45,8 @@ class BlockSource {
   virtual std::string describe(std::size_t block) const = 0;
   /// Of what the blocks are cut from: other data, or other cuts, have another one.
   virtual std::uint64_t fingerprint() const = 0;
+  /// What its files were read at so far; no bytes where that is not counted.
+  virtual FileReadTotals reads() const { return {}; }
 };
 
 /// Of all blocks.

@@ -44,6 +44,8 @@ class FollowedFiles : public BlockSource {
   std::shared_ptr<const Table> read(std::span<const BlockPart> parts) override;
   std::string describe(std::size_t block) const override;
   std::uint64_t fingerprint() const override { return 0; }
+  /// Of all files, which share how they are read.
+  FileReadTotals reads() const override { return one_->reads(); }
 
   struct File {
     TakenFile taken;

@@ -17,8 +17,12 @@ namespace {
 
 class RowBlocks : public BlockSource {
  public:
-  RowBlocks(std::vector<IndexedFile> files, MakeRowStream make, std::int64_t max_bad_records)
-      : files_(std::move(files)), make_(std::move(make)), max_bad_records_(max_bad_records) {
+  RowBlocks(std::vector<IndexedFile> files, MakeRowStream make, std::int64_t max_bad_records,
+            std::shared_ptr<FileReads> reads)
+      : files_(std::move(files)),
+        make_(std::move(make)),
+        max_bad_records_(max_bad_records),
+        reads_(std::move(reads)) {
     std::string text;
     for (std::size_t f = 0; f < files_.size(); ++f) {
       text += fmt::format("{} ", files_[f].header_end);
@@ -38,6 +42,7 @@ class RowBlocks : public BlockSource {
   const std::vector<DataBlock>& blocks() const override { return blocks_; }
   std::shared_ptr<const Table> columns() const override { return columns_; }
   std::uint64_t fingerprint() const override { return fingerprint_; }
+  FileReadTotals reads() const override { return reads_ ? reads_->totals() : FileReadTotals{}; }
 
   std::shared_ptr<const Table> read(std::span<const BlockPart> parts) override {
     std::vector<FilePiece> pieces;
@@ -46,6 +51,7 @@ class RowBlocks : public BlockSource {
       FilePiece piece = files_[blocks_[part.block].file].piece(places_[part.block]);
       piece.skip = part.first;
       piece.take = part.rows;
+      piece.reads = reads_;
       rows += part.rows;
       pieces.push_back(std::move(piece));
     }
@@ -127,6 +133,7 @@ class RowBlocks : public BlockSource {
   const std::vector<IndexedFile> files_;
   const MakeRowStream make_;
   const std::int64_t max_bad_records_;
+  const std::shared_ptr<FileReads> reads_;
   std::vector<DataBlock> blocks_;
   std::vector<std::size_t> places_;  // of each block in its file
   std::shared_ptr<const Table> columns_;
@@ -141,8 +148,8 @@ class RowBlocks : public BlockSource {
 }  // namespace
 
 std::unique_ptr<BlockSource> make_row_blocks(std::vector<IndexedFile> files, MakeRowStream make,
-                                             std::int64_t max_bad_records) {
-  return std::make_unique<RowBlocks>(std::move(files), std::move(make), max_bad_records);
+                                             std::int64_t max_bad_records, std::shared_ptr<FileReads> reads) {
+  return std::make_unique<RowBlocks>(std::move(files), std::move(make), max_bad_records, std::move(reads));
 }
 
 std::int64_t rows_of(const BlockSource& source) {

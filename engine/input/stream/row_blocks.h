@@ -14,8 +14,10 @@ namespace braid {
 /// Makes a reader of no files, which takes pieces. Called from any thread.
 using MakeRowStream = std::function<std::unique_ptr<RowStream>(const ReadOptions& read)>;
 
-/// `max_bad_records` over the whole of the source's life, each record once.
+/// `max_bad_records` over the whole of the source's life, each record once. `reads`: of the files' blocks;
+/// null: through the page cache.
 std::unique_ptr<BlockSource> make_row_blocks(std::vector<IndexedFile> files, MakeRowStream make,
-                                             std::int64_t max_bad_records);
+                                             std::int64_t max_bad_records,
+                                             std::shared_ptr<FileReads> reads = nullptr);
 
 }  // namespace braid

@@ -156,6 +156,79 @@ TEST_F(MlperfDlrmTest, ComesInPartsAndInSharesOfWorkers) {
   EXPECT_EQ(odd->find("sparse")->data.data<std::int32_t>()[214 + 3], whole[4 * 214 + 3]);
 }
 
+class MlperfArraysTest : public MlperfDlrmTest {
+ protected:
+  std::filesystem::path arrays(const std::string& stem, std::int64_t rows, std::int64_t first = 0) const {
+    generate_mlperf_dlrm_arrays(dir_.path() / stem, {.rows = rows, .first_row = first, .seed = 7});
+    return dir_.path() / (stem + "_labels.npy");
+  }
+};
+
+TEST_F(MlperfArraysTest, HaveTheRowsOfBinaryFiles) {
+  const std::vector<std::filesystem::path> binary{made(2100), made(57, 2100)};
+  const std::vector<std::filesystem::path> files{arrays("day_0", 2100), arrays("day_1", 57, 2100)};
+  const auto expected = all(binary), got = all(files);
+  ASSERT_EQ(got->rows, 2157);
+  for (std::size_t c = 0; c < 3; ++c)
+    EXPECT_EQ(std::memcmp(got->columns[c].data.raw(), expected->columns[c].data.raw(),
+                          expected->columns[c].data.bytes()),
+              0)
+        << got->columns[c].name;
+  std::vector<std::filesystem::path> listed = files;  // as a pattern lists them
+  for (const char* ending : {"day_0_dense.npy", "day_0_sparse_multi_hot.npz", "day_1_dense.npy"})
+    listed.push_back(dir_.path() / ending);
+  EXPECT_EQ(all(listed)->rows, 2157);
+  EXPECT_EQ(mlperf_dlrm_bytes(listed), 2157 * 912);
+
+  const auto source = make_row_blocks(
+      mlperf_dlrm_indexes(files, 100000),
+      [](const ReadOptions& read) { return stream_mlperf_dlrm({}, {.read = read}); }, 0,
+      std::make_shared<FileReads>(FileReadOptions{.direct = true}));
+  std::vector<BlockPart> parts;
+  for (std::size_t b = 0; b < source->blocks().size(); ++b) parts.push_back({b, 0, source->blocks()[b].rows});
+  ASSERT_GT(parts.size(), 10U);
+  EXPECT_EQ(ids_of(*source->read(parts)), ids_of(*expected));
+}
+
+TEST_F(MlperfArraysTest, AreRefusedWhereTheyDoNotGoTogether) {
+  const auto file = arrays("a", 10);
+  arrays("b", 11);
+  std::filesystem::copy_file(dir_.path() / "b_dense.npy", dir_.path() / "a_dense.npy",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(refusal_of(file), HasSubstr("a_dense.npy: 11 rows, where the labels have 10"));
+  std::filesystem::copy_file(dir_.path() / "b_dense.npy", dir_.path() / "b_labels.npy",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(message_of<InvalidArgument>([&] { all({dir_.path() / "b_labels.npy"}); }),
+              HasSubstr("expected int32 [rows, 1]"));
+  const auto cut = arrays("c", 10);
+  std::filesystem::resize_file(cut, std::filesystem::file_size(cut) - 4);
+  EXPECT_THAT(refusal_of(cut), HasSubstr("truncated"));
+  std::filesystem::remove(dir_.path() / "c_sparse_multi_hot.npz");
+  arrays("c", 10);
+  std::filesystem::remove(dir_.path() / "c_sparse_multi_hot.npz");
+  EXPECT_THAT(message_of<InvalidArgument>([&] { all({cut}); }), HasSubstr("c_sparse_multi_hot.npz"));
+}
+
+TEST_F(MlperfDlrmTest, PassesOverRows) {
+  const std::vector<std::filesystem::path> files{made(5), made(0), made(2500, 5)};
+  const auto whole = ids_of(*all(files));
+  for (const std::int64_t bad : {0, 3}) {  // with bad records they are read
+    const auto stream = stream_mlperf_dlrm(files, {.read = {.max_bad_records = bad}});
+    std::int64_t at = 0;
+    for (const std::int64_t n : {0, 3, 1, 700, 1024, 5, 2000}) {
+      const std::int64_t skipped = stream->skip(n);
+      EXPECT_EQ(skipped, std::min<std::int64_t>(n, 2505 - at));
+      at += skipped;
+      const auto two = ids_of(*stream->next(2));
+      const auto begin = whole.begin() + at * 214;
+      EXPECT_EQ(two, std::vector<std::int32_t>(begin, begin + std::ssize(two)));
+      EXPECT_EQ(two.size(), static_cast<std::size_t>(std::min<std::int64_t>(2, 2505 - at) * 214));
+      at += std::ssize(two) / 214;
+    }
+    EXPECT_EQ(stream->skip(10), 0);
+  }
+}
+
 TEST_F(MlperfDlrmTest, BlocksHaveTheRowsOfTheFiles) {
   const std::vector<std::filesystem::path> files{made(100), made(57, 100)};
   const auto whole = ids_of(*all(files));
@@ -180,6 +253,29 @@ TEST_F(MlperfDlrmTest, BlocksHaveTheRowsOfTheFiles) {
   std::filesystem::resize_file(files[0], 90 * 912);
   const BlockPart gone{9, 0, 10};
   EXPECT_THAT(message_of<DataLoss>([&] { source->read({&gone, 1}); }), HasSubstr("has 90 rows, had 100"));
+}
+
+TEST_F(MlperfDlrmTest, DirectReadsOfBlocksGiveTheSameRows) {
+  const std::vector<std::filesystem::path> files{made(3000), made(1057, 3000)};
+  const auto whole = ids_of(*all(files));
+  const auto reads = std::make_shared<FileReads>(FileReadOptions{.direct = true, .depth = 3});
+  const auto source = make_row_blocks(
+      mlperf_dlrm_indexes(files, 200000),
+      [](const ReadOptions& read) { return stream_mlperf_dlrm({}, {.read = read}); }, 0, reads);
+  std::vector<BlockPart> parts;
+  for (std::size_t b = 0; b < source->blocks().size(); ++b) parts.push_back({b, 0, source->blocks()[b].rows});
+  std::swap(parts[1], parts[3]);
+  const auto swapped = ids_of(*source->read(parts));
+  std::swap(parts[1], parts[3]);
+  EXPECT_EQ(ids_of(*source->read(parts)), whole);
+  EXPECT_NE(swapped, whole);
+  EXPECT_GE(source->reads().bytes, 2 * 4057 * 912U);
+  const BlockPart some{2, 10, 100};
+  EXPECT_EQ(
+      ids_of(*source->read({&some, 1})),
+      std::vector<std::int32_t>(whole.begin() + (2 * 219 + 10) * 214, whole.begin() + (2 * 219 + 110) * 214));
+  std::filesystem::resize_file(files[0], 2500 * 912);
+  EXPECT_THAT(message_of<DataLoss>([&] { source->read(parts); }), HasSubstr("has 2500 rows, had 2628"));
 }
 
 TEST_F(MlperfDlrmTest, RefusesBadFilesWithTheirPlace) {

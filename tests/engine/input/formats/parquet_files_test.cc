@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/init.h"
+#include "engine/input/formats/record_file.h"
 #include "engine/input/formats/record_sink.h"
 #include "engine/input/stream/row_blocks.h"
 #include "engine/input/stream/streamed_rows.h"
@@ -223,6 +224,27 @@ TEST_F(ParquetTest, CrossesAndBucketsAreThoseOfOtherFormats) {
     for (const std::size_t c : {0U, 1U, 3U})
       EXPECT_EQ(found[4 * r + c], expected->find("sparse")->data.data<std::int64_t>()[4 * r + c])
           << r << " " << c;
+}
+
+TEST_F(ParquetTest, DatesOfRecordsAreTexts) {
+  const auto records = RecordFile::open(
+      std::filesystem::path(BRAID_SOURCE_DIR) / "tests/engine/input/golden/dates.parquet", {});
+  std::vector<std::string> dates, lists;
+  while (records->next()) {
+    const FeatureSet& record = records->record();
+    const auto text = [&](const char* name) {
+      const Feature* const feature = record.find(name);
+      std::string all;
+      if (feature)
+        for (const std::string_view value : record.bytes(*feature)) all += std::string(value) + " ";
+      return all;
+    };
+    dates.push_back(text("date"));
+    lists.push_back(text("days"));
+  }
+  EXPECT_THAT(dates, ElementsAre("2026-03-01 ", "1969-12-31 ", "", "1970-01-11 "))
+      << "a number would be taken for seconds";
+  EXPECT_THAT(lists, ElementsAre("2000-02-29 1900-01-01 ", "", "", "1970-01-01 "));
 }
 
 TEST_F(ParquetTest, DatesAndTimestampsSayTheirUnits) {

@@ -1,5 +1,5 @@
-"""Makes types.parquet with pyarrow 26.0.1: a column of each type that is read, and nulls. parquet_files_test.cc has what
-is in it.   python3 make_parquet.py types.parquet"""
+"""Makes types.parquet with pyarrow 26.0.1: a column of each type that is read, and nulls; and dates.parquet, whose columns
+records have all. parquet_files_test.cc has what is in them.   python3 make_parquet.py types.parquet dates.parquet"""
 import datetime
 import decimal
 import sys
@@ -40,3 +40,10 @@ table = pa.table({
     "label": pa.array([1, 0, 0, 1], pa.int32()),
 })
 pq.write_table(table, sys.argv[1], row_group_size=3, compression="zstd", write_page_checksum=True)
+
+dates = pa.table({
+    "date": pa.array([datetime.date(2026, 3, 1), datetime.date(1969, 12, 31), None, day], pa.date32()),
+    "days": pa.array([[datetime.date(2000, 2, 29), datetime.date(1900, 1, 1)], [], None, [datetime.date(1970, 1, 1)]],
+                     pa.list_(pa.date32())),
+})
+pq.write_table(dates, sys.argv[2])

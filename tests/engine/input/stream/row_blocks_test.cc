@@ -119,8 +119,9 @@ class RowBlocksTest : public testing::TestWithParam<Kind> {
     source.options = [options](const std::filesystem::path&) { return options; };
     return source;
   }
-  static std::shared_ptr<BlockSource> blocks_of(const Source& source, std::int64_t bad = 0) {
-    return make_row_blocks(block_indexes(source.files, source.options), source.make, bad);
+  static std::shared_ptr<BlockSource> blocks_of(const Source& source, std::int64_t bad = 0,
+                                                std::shared_ptr<FileReads> reads = nullptr) {
+    return make_row_blocks(block_indexes(source.files, source.options), source.make, bad, std::move(reads));
   }
   static std::shared_ptr<const Table> whole(const Source& source) {
     const auto stream = source.make({});
@@ -167,6 +168,22 @@ TEST_P(RowBlocksTest, BlocksHaveTheRowsOfTheWholeFiles) {
     before += rows;
   }
   expect_rows(*blocks->read(parts), *all, 0);
+}
+
+TEST_P(RowBlocksTest, DirectReadsGiveTheSameRows) {
+  const Source source = make(GetParam(), 500, 2, 20000);
+  const auto all = whole(source);
+  const auto blocks =
+      blocks_of(source, 0, std::make_shared<FileReads>(FileReadOptions{.direct = true, .chunk_bytes = 4096}));
+  std::int64_t before = 0;
+  for (std::size_t b = 0; b < blocks->blocks().size(); ++b) {
+    const BlockPart one{b, 0, blocks->blocks()[b].rows};
+    expect_rows(*blocks->read(std::span(&one, 1)), *all, before);
+    before += one.rows;
+  }
+  EXPECT_EQ(before, 1000);
+  if (GetParam() == Kind::Gzip) return;  // which is read from its front
+  EXPECT_GT(blocks->reads().bytes, std::filesystem::file_size(source.files[0]));
 }
 
 TEST_P(RowBlocksTest, StreamsWithoutShuffleAreTheTablesBatches) {
