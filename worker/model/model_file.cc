@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "engine/import/import.h"
 #include "engine/import/inline_functions.h"
 #include "engine/import/nearest_name.h"
@@ -24,7 +25,8 @@ ModelFile read_onnx(const std::string& file) {
   ModelFile read;
   OnnxImport model = import_onnx(file);
   read.graph = std::move(model.graph);
-  read.initializers.emplace(model.float_initializers.begin(), model.float_initializers.end());
+  read.initializers.emplace(model.parameters.begin(), model.parameters.end());
+  for (const std::string& remark : model.remarks) log_warning("model.graph '{}': {}", file, remark);
   return read;
 }
 

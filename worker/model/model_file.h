@@ -19,7 +19,7 @@ struct ModelFile {
   MetaGraphFacts facts;
   std::map<std::string, std::string> renamed;         // nodes whose names columns have taken -> theirs now
   std::set<std::string> fed_wrongly;                  // nodes of which a problem tells already
-  std::optional<std::set<std::string>> initializers;  // of an ONNX model: nodes of its float initializers
+  std::optional<std::set<std::string>> initializers;  // of an ONNX model: nodes of its parameters
 
   /// `name` as a value of the graph: that of a node, or of a key of a signature's inputs or outputs
   /// ("logits", or "train/logits" where several signatures have it); nothing where there is none.
