@@ -39,6 +39,8 @@ std::string hint_for(const std::string& op) {
     return ": feed what it parses: feeds { value: \"...\" column: \"...\" }";
   if (op.starts_with("While") || op.starts_with("StatelessWhile") || op.starts_with("TensorList"))
     return ": export the graph with its loops unrolled (Keras: unroll=True)";
+  if (op.starts_with("Stack") || op == "Enter")
+    return ": of a loop, or of its gradient: train with gradients: REDO, and with loops of known length";
   if (op == "PyFunc" || op == "EagerPyFunc")
     return ": code of the program that wrote the graph: feed its result";
   return {};
@@ -272,6 +274,7 @@ class GraphModelBuilder {
       const NodeId found = train.find(predicts.node(each.node).name);
       if (found == kNoNode || train.node(found).op != predicts.node(each.node).op) continue;
       if (is_loss_of_values(train, {found, each.output}, loss)) return SaidOfPrediction::IsValue;
+      if (is_loss_of_class_logits(train, {found, each.output}, loss)) return SaidOfPrediction::IsClassLogits;
       const NodeId label = train.find(label_column());
       const bool logits = label != kNoNode && is_loss_of_logits(train, {found, each.output}, label, loss);
       return logits ? SaidOfPrediction::IsLogit : SaidOfPrediction::Nothing;
@@ -290,11 +293,12 @@ class GraphModelBuilder {
     if (!label) return;
     const bool classes = predicted.kind == Prediction::Classes;
     const bool integers = label->dtype == DType::Int64;
-    if (classes ? integers : !integers || label->row.rank() == 0) return;
-    problems_.add(fmt::format(
-        "column '{}' has {} {}, and '{}' predicts {}: the label must be a column of kind {}", label->name,
-        dtype_name(label->dtype), label->row.to_string(), prediction_name(),
-        classes ? "classes" : "a probability or a value", classes ? "CLASS" : "LABEL or NUMERIC"));
+    if (classes ? integers || predicted.label_has_shares : !integers || label->row.rank() == 0) return;
+    problems_.add(
+        fmt::format("column '{}' has {} {}, and '{}' predicts {}: the label must be a column of kind {}",
+                    label->name, dtype_name(label->dtype), label->row.to_string(), prediction_name(),
+                    classes ? "classes" : "a probability or a value",
+                    classes ? "CLASS, or a share of each class" : "LABEL or NUMERIC"));
   }
 
   std::set<std::string> updated_variables() const {

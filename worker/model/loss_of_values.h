@@ -10,6 +10,9 @@ namespace braid::worker {
 /// makes a probability.
 bool is_loss_of_values(const Graph& graph, ValueRef prediction, ValueRef loss);
 
+/// Whether `loss` takes the softmax of `prediction`, which it compares with shares of classes.
+bool is_loss_of_class_logits(const Graph& graph, ValueRef prediction, ValueRef loss);
+
 /// Whether `loss` takes a sigmoid of `prediction`, or its logarithm, before it meets `label`: a logit.
 bool is_loss_of_logits(const Graph& graph, ValueRef prediction, NodeId label, ValueRef loss);
 
