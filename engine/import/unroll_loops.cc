@@ -27,7 +27,7 @@ std::string value_of_call(const std::string& call, std::size_t output) {
   return output == 0 ? call : call + ":" + std::to_string(output);
 }
 
-/// What `value` needs, as a graph of its own.
+/// What `value` is made of, as a graph of its own.
 GraphDef above(const GraphDef& graph, const std::string& value,
                const std::function<std::string(std::string)>& resolved) {
   std::unordered_map<std::string, int> places;
@@ -43,9 +43,14 @@ GraphDef above(const GraphDef& graph, const std::string& value,
     NodeDef& node = *part.add_node();
     node = graph.node(at->second);
     node.mutable_attr()->erase("_class");
-    for (std::string& input : *node.mutable_input()) {
+    // What only comes before does not change the value, and may not load by itself.
+    auto* inputs = node.mutable_input();
+    inputs->erase(std::remove_if(inputs->begin(), inputs->end(),
+                                 [](const std::string& input) { return input.starts_with('^'); }),
+                  inputs->end());
+    for (std::string& input : *inputs) {
       input = resolved(input);
-      open.push_back(input.starts_with('^') ? input.substr(1) : split_value(input).first);
+      open.push_back(split_value(input).first);
     }
   }
   return part;

@@ -54,7 +54,11 @@ std::string products(const std::string& turns) {
          node("kept", "Merge", "enter_seen next_seen", kFloat) + node("less", "Less", "i enter_n", kInt) +
          node("go", "LoopCond", "less") + node("side_i", "Switch", "i go", kInt) +
          node("side_x", "Switch", "x go", kFloat) + node("side_seen", "Switch", "kept go", kFloat) +
-         node("at", "Identity", "side_i:1", kInt) + number("one", "DT_INT32", "int_val: 1") +
+         node("at", "Identity", "side_i:1", kInt) + node("of_x", "Identity", "side_x:1", kFloat) +
+         // TensorFlow's constants inside of a loop wait for its first variable, whichever that is.
+         node("one", "Const", "^of_x",
+              attr("dtype", "type: DT_INT32") +
+                  attr("value", "tensor { dtype: DT_INT32 tensor_shape {} int_val: 1 }")) +
          node("row", "TensorArrayReadV3", "enter_rows at enter_filled", dtype) +
          node("product", "Mul", "side_x:1 row", kFloat) +
          node("write", "TensorArrayWriteV3", "enter_handle at product side_seen:1", kFloat) +
