@@ -359,7 +359,23 @@ class GraphModelBuilder {
     remove_unused(half.graph, roots);
   }
 
+  /// A program that was written to be served normalises by what it has learned, which looks like any formula.
+  void warn_of_statistics() const {
+    if (!updates_.empty() || keeps()) return;
+    const auto found = std::find_if(
+        report_.variables.begin(), report_.variables.end(), [](const GraphModelReport::Variable& variable) {
+          return variable.role == "not trained" && variable.name.find("moving_variance") != std::string::npos;
+        });
+    if (found == report_.variables.end()) return;
+    log_warning(
+        "model.graph '{}': the loss reads '{}', and nothing updates it: the graph was exported to be served, "
+        "and "
+        "batch normalisation and dropout are as in evaluations. Export the function that trains",
+        asked_.file(), found->name);
+  }
+
   ModelGraph finish() {
+    warn_of_statistics();
     clean_up(train_, !predict_, true);
     if (predict_) clean_up(*predict_, true, false);
     ModelGraph model;

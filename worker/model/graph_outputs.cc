@@ -88,8 +88,16 @@ ValueRef behind_shapes(const Graph& graph, ValueRef value) {
   }
 }
 
+ValueRef logits_behind(const Graph& graph, int kind, ValueRef prediction) {
+  const Node& made = graph.node(behind_shapes(graph, prediction).node);
+  const char* const op = kind == proto::AttachedLoss::SIGMOID   ? "Sigmoid"
+                         : kind == proto::AttachedLoss::SOFTMAX ? "Softmax"
+                                                                : "";
+  return made.op->name == op ? made.inputs[0] : prediction;
+}
+
 ValueRef attach_loss(Graph& graph, int kind, ValueRef prediction, ValueRef label) {
-  prediction = cast_to(graph, prediction, DType::Float32, "loss/logits");
+  prediction = cast_to(graph, logits_behind(graph, kind, prediction), DType::Float32, "loss/logits");
   if (kind == proto::AttachedLoss::SOFTMAX) {
     const ValueRef classes = flat(graph, cast_to(graph, label, DType::Int64, "loss/classes"), "loss/labels");
     const ValueRef rows = add_node(graph, "SparseSoftmaxCrossEntropyWithLogits", "loss/rows",
@@ -122,6 +130,7 @@ PredictedValue predicted_value(const Graph& graph, ValueRef prediction, const pr
   const Node& node = graph.node(made.node);
   const std::optional<std::int64_t> width = row_width(graph.info(prediction).shape);
   if (attached) {
+    predicted.value = logits_behind(graph, attached->kind(), prediction);
     predicted.kind = attached->kind() == proto::AttachedLoss::SIGMOID   ? Prediction::Probability
                      : attached->kind() == proto::AttachedLoss::SOFTMAX ? Prediction::Classes
                                                                         : Prediction::Value;

@@ -16,6 +16,9 @@ class AttachedLoss;
 
 namespace braid::worker {
 
+/// The logits that a loss of `kind` takes: behind a Sigmoid or Softmax of that kind what it is made of.
+ValueRef logits_behind(const Graph& graph, int kind, ValueRef prediction);
+
 /// A loss of `prediction` and `label`, by the formulas of models/common.h; kind is an AttachedLoss::Kind.
 ValueRef attach_loss(Graph& graph, int kind, ValueRef prediction, ValueRef label);
 

@@ -1,5 +1,8 @@
 #include "worker/model/model_file.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -18,6 +21,8 @@ bool has_node(const GraphDef& graph, const std::string& name) {
   return std::any_of(graph.node().begin(), graph.node().end(),
                      [&](const NodeDef& node) { return node.name() == name; });
 }
+
+constexpr std::string_view kDefaultSignature = "serving_default";  // TensorFlow's
 
 std::string key_text(const std::string& signature, const std::string& key) { return signature + "/" + key; }
 
@@ -53,12 +58,16 @@ std::optional<std::string> ModelFile::value_of(const std::string& name) const {
   };
   const ValueName own = present(parse_value_name(name));
   if (has_node(graph, own.node)) return own.text();
-  std::set<std::string> found;
+  std::set<std::string> found, of_default;
   for (const auto& [signature, of] : facts.signatures)
     for (const auto* side : {&of.outputs, &of.inputs})
       for (const auto& [key, value] : *side)
-        if (name == key || name == key_text(signature, key))
+        if (name == key || name == key_text(signature, key)) {
           found.insert(present(parse_value_name(value)).text());
+          if (signature == kDefaultSignature)
+            of_default.insert(*found.find(present(parse_value_name(value)).text()));
+        }
+  if (of_default.size() == 1) return *of_default.begin();
   if (found.size() != 1) return std::nullopt;
   return *found.begin();
 }
@@ -77,6 +86,12 @@ std::vector<std::string> ModelFile::keys_of(const std::string& value) const {
 
 std::string ModelFile::hint(const std::string& name) const {
   std::vector<std::string_view> names;
+  std::vector<std::string> several;
+  for (const auto& [signature, of] : facts.signatures)
+    for (const auto* side : {&of.outputs, &of.inputs})
+      if (side->contains(name)) several.push_back(key_text(signature, name));
+  if (several.size() > 1)
+    return fmt::format(": several signatures have it, say which: '{}'", fmt::join(several, "', '"));
   for (const NodeDef& node : graph.node()) names.push_back(node.name());
   for (const auto& [signature, of] : facts.signatures)
     for (const auto* side : {&of.outputs, &of.inputs})

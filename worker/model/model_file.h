@@ -22,7 +22,8 @@ struct ModelFile {
   std::optional<std::set<std::string>> initializers;  // of an ONNX model: nodes of its parameters
 
   /// `name` as a value of the graph: that of a node, or of a key of a signature's inputs or outputs
-  /// ("logits", or "train/logits" where several signatures have it); nothing where there is none.
+  /// ("logits", or "train/logits"; of signatures that have it for different values "serving_default" counts);
+  /// nothing where there is none.
   std::optional<std::string> value_of(const std::string& name) const;
   /// Keys of signatures that mean the value, most specific last.
   std::vector<std::string> keys_of(const std::string& value) const;

@@ -77,6 +77,14 @@ TEST_F(LinearGraph, AnAttachedLossIsTheModelsOwn) {
               HasSubstr("the data has no column 'clicked'"));
 }
 
+TEST_F(LinearGraph, AnAttachedLossTakesTheLogitsBehindASigmoid) {
+  b.op("Identity", {b.op("Sigmoid", {logit_value})}, {}, "probable");
+  const ModelGraph model = build("attach { kind: SIGMOID prediction: 'probable' }");
+  const Graph graph = graph_of(model);
+  EXPECT_EQ(graph.node(node_of(graph, "loss/rows").inputs[0].node).name, "score");
+  EXPECT_EQ(graph.node(node_of(graph, "logit").inputs[0].node).name, "score");
+}
+
 TEST_F(LinearGraph, ASigmoidTellsWhichValueTheLogitsAre) {
   add_loss();
   b.op("Identity", {b.op("Sigmoid", {logit_value})}, {}, "predicted");
