@@ -214,7 +214,51 @@ class Pixels(nn.Module):
         return self.convolution(image.unsqueeze(1))
 
 
-MORE = {"odd": (Odd, {"image": ((8, 7), "float"), "places": ((2,), 8), "label": ((), 3)}),
+class Written(nn.Module):
+    """Values that are written in place, and ids that are counted."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.table, self.out = nn.Linear(6, 9), nn.Embedding(4, 3), nn.Linear(12, 3)
+
+    def forward(self, dense, places):
+        h = self.first(dense).clone()
+        h[:, 2:5] = h[:, :3] * 2
+        h[:, -1] = dense[:, 0]
+        h[h > 1] = 0.5
+        counts = torch.zeros(dense.shape[0], 9).index_put(
+            (torch.arange(dense.shape[0])[:, None], places), h[:, :2], accumulate=True)
+        rows = self.table(torch.bucketize(dense[:, 1], torch.tensor([-1.0, 0.0, 1.0])))
+        return self.out(torch.cat([counts, rows], 1))
+
+
+class Masked(nn.Module):
+    """Rows of the mask that leave nothing to attend to."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts, self.layer, self.out = nn.Linear(4, 12), nn.MultiheadAttention(4, 2, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, steps, kept):
+        keep = (kept > 0.4) & (steps[:, :1, 0] > 0)
+        q, k, v = self.parts(steps).chunk(3, -1)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=keep[:, None, :])
+        return self.out((y + self.layer(steps, steps, steps, key_padding_mask=~keep, need_weights=False)[0]).mean(1))
+
+
+def test_places_that_the_loss_ignores_have_no_label():
+    columns = {"dense": ((6,), "float"), "places": ((2,), 9), "label": ((), 3)}
+    torch.manual_seed(1)
+    model, data = Written(), arrays_of(columns)
+    data["label"][::4] = -100
+    source = bd.io.torch(torch_models.exported(model, columns), loss="cross_entropy")
+    t = bd.Trainer(source, bd.data.arrays(**data).batch(BATCH, shuffle=False), bd.optim.SGD(0.05))
+    np.testing.assert_allclose(t.fit(steps=STEPS)["loss"], train(model, data, nn.functional.cross_entropy), rtol=1e-5)
+
+
+MORE = {"written": (Written, {"dense": ((6,), "float"), "places": ((2,), 9), "label": ((), 3)}),
+        "masked": (Masked, {"steps": ((5, 4), "float"), "kept": ((5,), "float"), "label": ((), 3)}),
+        "odd": (Odd, {"image": ((8, 7), "float"), "places": ((2,), 8), "label": ((), 3)}),
         "pixels": (Pixels, {"image": ((4, 5), "float"), "label": ((4, 5), 3)})}
 
 

@@ -276,7 +276,10 @@ class GraphModelBuilder {
       if (is_loss_of_values(train, {found, each.output}, loss)) return SaidOfPrediction::IsValue;
       if (is_loss_of_class_logits(train, {found, each.output}, loss)) return SaidOfPrediction::IsClassLogits;
       const NodeId label = train.find(label_column());
-      const bool logits = label != kNoNode && is_loss_of_logits(train, {found, each.output}, label, loss);
+      const InputColumn* column = find_column(label_column());
+      const bool several = column && column->row.is_static() && column->row.elements() != 1;
+      const bool logits = label != kNoNode && is_loss_of_logits(train, {found, each.output}, label, loss) &&
+                          !(several && is_compared(train, label));
       return logits ? SaidOfPrediction::IsLogit : SaidOfPrediction::Nothing;
     }
     return SaidOfPrediction::Nothing;

@@ -112,4 +112,24 @@ bool is_loss_of_logits(const Graph& graph, ValueRef prediction, NodeId label, Va
   });
 }
 
+bool is_compared(const Graph& graph, NodeId label) {
+  const std::set<std::string> passes{"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze", "Transpose"};
+  std::set<NodeId> same{label};
+  bool compares = false;
+  for (bool grows = true; grows;) {
+    grows = false;
+    for (NodeId id = 0; id < graph.size(); ++id) {
+      const Node& node = graph.node(id);
+      if (node.removed || node.inputs.empty()) continue;
+      const bool reads = same.contains(node.inputs[0].node) ||
+                         (node.inputs.size() == 2 && same.contains(node.inputs[1].node));
+      if (!reads) continue;
+      const std::string& op = node.op->name;
+      compares = compares || op.starts_with("Greater") || op.starts_with("Less");
+      grows = (passes.contains(op) && same.insert(id).second) || grows;
+    }
+  }
+  return compares;
+}
+
 }  // namespace braid::worker

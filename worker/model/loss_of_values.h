@@ -16,4 +16,8 @@ bool is_loss_of_class_logits(const Graph& graph, ValueRef prediction, ValueRef l
 /// Whether `loss` takes a sigmoid of `prediction`, or its logarithm, before it meets `label`: a logit.
 bool is_loss_of_logits(const Graph& graph, ValueRef prediction, NodeId label, ValueRef loss);
 
+/// Whether a comparison makes what the loss takes of `label`, as a mask of values above a limit, so that the
+/// label itself is no probability.
+bool is_compared(const Graph& graph, NodeId label);
+
 }  // namespace braid::worker

@@ -162,4 +162,5 @@ def _scatter(c, x, dim, index, source):
     named = _scatter_add(c, zeros, dim, index, like_index) > 0.0
     if not isinstance(source, Tensor):
         return ops.call("SelectV2", [named, c.constant(source, x.dtype), x])
-    return ops.call("SelectV2", [named, _scatter_add(c, ops.call("ZerosLike", [x]), dim, index, c.as_type(source, x.dtype)), x])
+    sums = _scatter_add(c, ops.call("ZerosLike", [x]), dim, index, c.as_type(source, x.dtype))
+    return ops.call("SelectV2", [named, sums, x])

@@ -10,7 +10,8 @@ from braid import _braid, losses, ops
 from braid.data import Word
 from braid.graph import Graph
 from braid.io import Source
-from braid.io import _aten, _aten_images, _aten_layers, _aten_math, _aten_order, _aten_shapes  # noqa: F401: their rules
+from braid.io import (_aten, _aten_images, _aten_layers, _aten_math, _aten_order,  # noqa: F401: their rules
+                      _aten_places, _aten_shapes)
 
 _LOSSES = {"cross_entropy": losses.softmax, "binary_cross_entropy_with_logits": losses.sigmoid, "mse_loss": losses.squared}
 _CLASSES = {torch.nn.CrossEntropyLoss: torch.nn.functional.cross_entropy,
@@ -141,7 +142,8 @@ class TorchSource(Source):
             if self._loss not in _LOSSES:
                 raise _braid.InvalidArgument(f"there is no loss '{self._loss}': {sorted(_LOSSES)}, or a function")
             if self._loss == "cross_entropy" and not self._is_a_class_a_row(prediction, label):
-                return self._traced_loss(graph, torch.nn.functional.cross_entropy, prediction, fakes[at], fed, label), prediction
+                loss = torch.nn.functional.cross_entropy
+                return self._traced_loss(graph, loss, prediction, fakes[at], fed, label), prediction
             shape = [None] if self._loss == "cross_entropy" else list(prediction.shape)
             kind = "int64" if self._loss == "cross_entropy" else "float32"
             truth = _placeholder(graph, f"in_{label}", shape, kind)
@@ -150,8 +152,11 @@ class TorchSource(Source):
         return self._traced_loss(graph, self._loss, prediction, fakes[at], fed, label), prediction
 
     def _is_a_class_a_row(self, prediction, label):
+        """Without places that are ignored (-100), where the rows are known."""
         column = self.columns.get(label)
-        return len(prediction.shape) == 2 and (column is None or column.size == len(column))
+        known = column is not None and column.size > 0
+        return len(prediction.shape) == 2 and (column is None or column.ndim == 1 or column.shape[1:] == (1,)) and not (
+            known and column.min() < 0)
 
     def _traced_loss(self, graph, loss, prediction, fake, fed, label):
         """The loss is a function of PyTorch: exported by itself, and converted."""

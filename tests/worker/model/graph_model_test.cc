@@ -159,6 +159,11 @@ TEST_F(WideGraph, LabelsBesideEachOtherAreEachAProbability) {
   // As TensorFlow writes the loss: with a softplus of the logits alone.
   b.op("Sub", {b.op("Softplus", {score}), b.mul(score, y)}, {}, "of_logits");
   EXPECT_EQ(build("loss: 'of_logits' prediction: 'score'").predicts, Prediction::Probability);
+  const Output mask = b.op("Greater", {y, b.constant(Tensor::scalar<float>(0))});
+  const Output truth = b.op("Cast", {mask}, {{"SrcT", DType::Bool}, {"DstT", DType::Float32}});
+  b.op("Sub", {b.op("Softplus", {score}), b.mul(score, truth)}, {}, "of_mask");
+  EXPECT_EQ(build("loss: 'of_mask' prediction: 'score'").predicts, Prediction::Value)
+      << "the label is compared: its numbers are no probabilities";
 }
 
 TEST_F(WideGraph, SharesOfClassesAreALabelOfClasses) {
