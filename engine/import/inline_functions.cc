@@ -16,6 +16,7 @@
 #include "engine/import/loops_as_functions.h"
 #include "engine/import/op_role.h"
 #include "engine/import/pending_graph.h"
+#include "engine/import/tensor_lists.h"
 #include "engine/import/unroll_loops.h"
 
 namespace braid {

@@ -92,6 +92,26 @@ TEST(LoopsAsFunctionsTest, TurnsThatDataDecidesAreRefused) {
               HasSubstr("lists are taken in loops whose number of turns follows from the graph"));
 }
 
+TEST(LoopsAsFunctionsTest, TurnsThatDataDecidesBelowALimitCountWhereTheyAreTaken) {
+  // As dynamic_rnn with lengths: up to the smaller of the steps and the longest row.
+  std::string text = products(number("n", "DT_INT32", "int_val: 3"));
+  text.replace(text.find("input: 'n'", text.find("name: 'enter_n'")), 10, "input: 'limit'");
+  text += node("fed", "Placeholder", "", attr("dtype", "type: DT_INT32") + attr("shape", "shape {}")) +
+          node("limit", "Minimum", "n fed", kInt);
+  const Graph graph = import_graph(parse_graph(text), "graph", {.roots = {"last", "stack"}});
+  Interpreter interpreter(graph);
+  const auto of = [&](std::int32_t turns, const std::string& fetch) {
+    const Tensor value = interpreter.run({{"fed", Tensor::scalar<std::int32_t>(turns)}}, {fetch})[0];
+    const auto data = value.data<float>();
+    return std::vector<float>(data.begin(), data.end());
+  };
+  EXPECT_THAT(of(2, "last"), ElementsAre(6));
+  EXPECT_THAT(of(2, "stack"), ElementsAre(2, 6, 0));
+  EXPECT_THAT(of(0, "last"), ElementsAre(1));
+  EXPECT_THAT(of(0, "stack"), ElementsAre(0, 0, 0));
+  EXPECT_THAT(of(9, "stack"), ElementsAre(2, 6, 30));
+}
+
 TEST(LoopsAsFunctionsTest, FramesInsideOfFramesAreRefused) {
   std::string text = products(number("n", "DT_INT32", "int_val: 3"));
   // The body's product enters another frame.

@@ -43,6 +43,26 @@ def frames(inputs):
     return sigmoid_loss(inputs["label"], logit), logit
 
 
+def lengths(inputs):
+    """A recurrent layer that turns as often as the batch's longest row has steps, and a loop until a sum is reached."""
+    x = tf.transpose(tf.reshape(inputs["steps"], [-1, 5, 3]), [1, 0, 2])
+    steps = tf.TensorArray(tf.float32, 5).unstack(x)
+    count = tf.cast(inputs["length"], tf.int32) + 1
+    w, zero = variable("w", [7, 4], 0.4), tf.zeros([tf.shape(x)[1], 4])
+
+    def step(i, h, seen):
+        new = tf.tanh(tf.matmul(tf.concat([steps.read(i), h], 1), w))
+        taken = (i < count)[:, None]
+        return i + 1, tf.where(taken, new, h), seen.write(i, tf.where(taken, new, zero))
+
+    last, seen = tf.while_loop(lambda i, *_: i < tf.minimum(5, tf.maximum(1, tf.reduce_max(count))), step,
+                               (0, zero, tf.TensorArray(tf.float32, 5)))[1:]
+    until = tf.while_loop(lambda v: tf.reduce_sum(v) < 90.0, lambda v: [v * 1.5 + 0.1], [tf.abs(last)], maximum_iterations=6)[0]
+    ends = tf.concat([last, tf.reduce_sum(seen.stack(), 0), until], 1)
+    logit = tf.squeeze(dense(ends, "out", 1), 1)
+    return sigmoid_loss(inputs["label"], logit), logit
+
+
 def looked_up(inputs):
     """Ids by a table, by a hash of their digits and by their remainder."""
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(
@@ -59,5 +79,7 @@ CLICK = {"dense": ((6,), "float"), "label": ((), "label")}
 PROGRAMS = [
     FirstControlFlow("conditionals", CLICK, conditionals, parallel=False),
     FirstControlFlow("frames", {"steps": ((15,), "float"), "label": ((), "label")}, frames, no_keep="gradients of a loop"),
+    FirstControlFlow("lengths", {"steps": ((15,), "float"), "length": ((), 5), "label": ((), "label")}, lengths,
+                     parallel=False, no_keep="gradients of a loop"),
     Tf1Program("looked_up", {"ids": ((2,), 10), "label": ((), "label")}, looked_up),
 ]
