@@ -208,7 +208,7 @@ class Guess {
     } else {
       throw InvalidArgument(fmt::format(
           "column '{}' has {}, and models of tables predict one of two: --label {}=VALUE says which value "
-          "counts as yes",
+          "counts as yes; of values or more classes train a graph (--graph) or a model of Python",
           name, count_text(f), name));
     }
   }

@@ -59,11 +59,34 @@ class ColumnMapper {
   }
   bool is_text(const std::string& name) const { return feature(name).kind == FeatureKind::Bytes; }
 
+  /// A placeholder's name without what TensorFlow puts before the inputs of a SavedModel.
+  static std::string key_of(const InputColumn& column) {
+    constexpr std::string_view kPrefix = "serving_default_";
+    return column.name.starts_with(kPrefix) ? column.name.substr(kPrefix.size()) : column.name;
+  }
+
   void match_by_name() {
     for (const std::string& name : names_)
       for (const InputColumn& column : wanted_)
-        if (has_values(name) && (column.name == name || (name == label_ && column.name == "label")))
+        if (has_values(name) &&
+            (column.name == name || key_of(column) == name || (name == label_ && column.name == "label")))
           take(name, column);
+    for (const InputColumn& column : wanted_) match_numbered(column);
+  }
+
+  /// "age_0", "age_1", ... or "age0", ... fill the placeholder "age" of as many numbers.
+  void match_numbered(const InputColumn& column) {
+    if (filled_.contains(column.name)) return;
+    const std::string key = key_of(column);
+    std::vector<std::string> parts;
+    for (const std::string& name : names_) {
+      if (!name.starts_with(key) || !has_values(name) || to_.contains(name) || name == label_) continue;
+      const std::string number = name.substr(key.size() + (name[key.size()] == '_' ? 1 : 0));
+      if (!number.empty() && number.find_first_not_of("0123456789") == std::string::npos)
+        parts.push_back(name);
+    }
+    if (static_cast<std::int64_t>(parts.size()) != std::max<std::int64_t>(1, column.row.elements())) return;
+    for (const std::string& name : parts) take(name, column);
   }
 
   void take(const std::string& name, const InputColumn& column) {
@@ -122,7 +145,10 @@ std::string graph_job_text(const GraphJobFlags& flags) {
   proto::Job job;
   *job.mutable_model()->mutable_graph() = flags.graph.message();
   const std::vector<InputColumn> wanted = worker::columns_of_placeholders(job);
-  const auto file = RecordFile::open(flags.data, {});
+  RecordFileOptions open;  // columns of these names are in a header alone
+  for (const InputColumn& column : wanted) open.expected.push_back(column.name);
+  if (!flags.label.empty()) open.expected.push_back(flags.label);
+  const auto file = RecordFile::open(flags.data, open);
   const bool is_csv = file->format() == FileFormat::Csv;
   if (!is_csv && file->format() != FileFormat::TfRecord)
     throw InvalidArgument("--data '" + flags.data +

@@ -158,7 +158,9 @@ void check(const std::string& text, const Path& out) {
 }
 
 Plan plan_of(const InitOptions& options) {
-  const auto file = RecordFile::open(options.file, options.open);
+  RecordFileOptions open = options.open;
+  if (const LabelWish wish = label_wish(options.label); !wish.name.empty()) open.expected = {wish.name};
+  const auto file = RecordFile::open(options.file, open);
   Plan plan;
   const char* format = format_of(*file);
   if (!format)

@@ -10,6 +10,7 @@
 #include "launch/cluster_spec.h"
 #include "proto/job.pb.h"
 #include "worker/job/job.h"
+#include "worker/job/unused_fields.h"
 #include "worker/roles/cluster_report.h"
 #include "worker/roles/roles.h"
 
@@ -56,6 +57,7 @@ int run_train(const TrainOptions& options) {
   for (const std::string& library : options.op_libraries->results())
     job.mutable_runtime()->add_op_libraries(library);
   if (options.print_job) {
+    worker::clear_unused_defaults(job);
     fmt::print("{}", job.DebugString());
     return kExitSuccess;
   }

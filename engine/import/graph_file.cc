@@ -124,6 +124,19 @@ void refuse_own_ops(const GraphDef& graph, const std::filesystem::path& file) {
                           " nodes have ops that only Braid itself makes, in memory:" + refused);
 }
 
+/// What to do with a file in which other programs keep weights or code.
+std::string hint_for(const std::filesystem::path& file) {
+  const std::string ending = file.extension().string();
+  if (ending == ".keras" || ending == ".h5" || ending == ".hdf5")
+    return ": a file of Keras has no graph: bd.io.keras(keras.models.load_model(...)) trains the model, and "
+           "model.export(folder) writes its graph";
+  if (ending == ".pt" || ending == ".pth" || ending == ".pt2" || ending == ".safetensors" ||
+      ending == ".ckpt")
+    return ": a file of PyTorch has no graph: bd.io.torch(torch.export.export(...)) trains the model, and "
+           "torch.onnx.export writes its graph";
+  return {};
+}
+
 GraphDef parsed_graph_file(const std::filesystem::path& path) {
   std::filesystem::path file = path;
   if (std::filesystem::is_directory(path)) {
@@ -145,7 +158,7 @@ GraphDef parsed_graph_file(const std::filesystem::path& path) {
   } else if (std::optional<GraphDef> saved = graph_of_saved_model(content, file)) {
     return *std::move(saved);
   } else if (!graph.ParseFromString(content)) {
-    throw InvalidArgument(file.string() + ": neither a binary nor a text GraphDef");
+    throw InvalidArgument(file.string() + ": neither a binary nor a text GraphDef" + hint_for(file));
   }
   return graph;
 }

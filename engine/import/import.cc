@@ -137,6 +137,8 @@ ImportResult try_import_graph(const GraphDef& graph, const ImportOptions& option
     const bool is_known = OpRegistry::global().find(node.op) != nullptr;
     if (!is_known && is_control_flow(op)) {
       reason = "control flow is not supported";
+    } else if (!is_known && op.starts_with("TensorList") && reason.empty()) {
+      reason = "lists are taken in loops whose number of turns follows from the graph";
     } else if (!is_known && reason.empty()) {
       reason =
           op == node.op ? "the op is not supported" : "the op needs " + node.op + ", which is not supported";

@@ -12,8 +12,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/import/choose_branches.h"
+#include "engine/import/loops_as_functions.h"
 #include "engine/import/op_role.h"
 #include "engine/import/pending_graph.h"
+#include "engine/import/tensor_lists.h"
 #include "engine/import/unroll_loops.h"
 
 namespace braid {
@@ -487,9 +490,15 @@ class Inliner {
 
 }  // namespace
 
-std::optional<InlinedGraph> inline_functions(const GraphDef& graph) {
-  if (graph.library().function_size() == 0) return std::nullopt;
-  return Inliner(graph).run();
+std::optional<InlinedGraph> inline_functions(const GraphDef& original) {
+  const std::optional<ChosenBranches> branches = choose_branches(original);
+  const GraphDef& chosen = branches ? branches->graph : original;
+  const std::optional<GraphDef> loops = loops_as_functions(chosen);
+  const GraphDef& graph = loops ? *loops : chosen;
+  if (!branches && !loops && graph.library().function_size() == 0) return std::nullopt;
+  InlinedGraph inlined = Inliner(graph).run();
+  if (branches) inlined.problems.insert(branches->problems.begin(), branches->problems.end());
+  return inlined;
 }
 
 }  // namespace braid

@@ -20,7 +20,8 @@ struct InlinedGraph {
       problems;  // calls that cannot be expanded, and why; they stay as they were
 };
 
-/// Nothing when the graph has no functions.
+/// Conditionals and loops of TensorFlow 1 are lowered before (choose_branches.h, loops_as_functions.h).
+/// Nothing when the graph has none of these, and no functions.
 std::optional<InlinedGraph> inline_functions(const GraphDef& graph);
 
 }  // namespace braid

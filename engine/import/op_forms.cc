@@ -36,6 +36,19 @@ bool adds_strings(const PendingNode& node) {
   return type && *type == DType::String;
 }
 
+/// Hashes of integers that AsString has made strings of are those of the integers.
+void hash_the_integers(const PendingGraph& graph, PendingNode& node) {
+  if (node.inputs.empty()) return;
+  const PendingInput input = node.inputs[0];
+  const PendingNode& text = graph.nodes[static_cast<std::size_t>(input.node)];
+  if (text.op != "AsString" || text.inputs.empty()) return;
+  const auto* type = find_attr<DType>(text, "T");
+  if (!type || (*type != DType::Int32 && *type != DType::Int64)) return;
+  for (const char* form : {"width", "precision"})
+    if (const auto* value = find_attr<std::int64_t>(text, form); value && *value != -1) return;
+  node.inputs[0] = text.inputs[0];
+}
+
 /// A GatherV2 with batch axes is another op here.
 void name_batch_gather(PendingNode& node) {
   const auto* batch_dims = find_attr<std::int64_t>(node, "batch_dims");
@@ -209,6 +222,7 @@ void rename_forms(PendingGraph& graph) {
     if (row != std::end(kRenamed)) node.op = row->to;
     if (node.op == "GatherV2") name_batch_gather(node);
     if ((node.op == "Add" || node.op == "AddV2") && adds_strings(node)) node.op = "StringJoin";
+    if (node.op.starts_with("StringToHashBucket")) hash_the_integers(graph, node);
     if (node.op == "MaxPoolV2") take_window_inputs(graph, node, "MaxPool", 1);
     if (node.op == "MaxPoolGradV2") take_window_inputs(graph, node, "MaxPoolGrad", 3);
   }

@@ -27,7 +27,7 @@ std::string value_of_call(const std::string& call, std::size_t output) {
   return output == 0 ? call : call + ":" + std::to_string(output);
 }
 
-/// What `value` needs, as a graph of its own.
+/// What `value` is made of, as a graph of its own.
 GraphDef above(const GraphDef& graph, const std::string& value,
                const std::function<std::string(std::string)>& resolved) {
   std::unordered_map<std::string, int> places;
@@ -43,9 +43,14 @@ GraphDef above(const GraphDef& graph, const std::string& value,
     NodeDef& node = *part.add_node();
     node = graph.node(at->second);
     node.mutable_attr()->erase("_class");
-    for (std::string& input : *node.mutable_input()) {
+    // What only comes before does not change the value, and may not load by itself.
+    auto* inputs = node.mutable_input();
+    inputs->erase(std::remove_if(inputs->begin(), inputs->end(),
+                                 [](const std::string& input) { return input.starts_with('^'); }),
+                  inputs->end());
+    for (std::string& input : *inputs) {
       input = resolved(input);
-      open.push_back(input.starts_with('^') ? input.substr(1) : split_value(input).first);
+      open.push_back(split_value(input).first);
     }
   }
   return part;
@@ -65,204 +70,164 @@ std::optional<Tensor> value_without_feeds(const GraphDef& graph, const std::stri
   }
 }
 
-std::vector<std::string> unroll_loop(const LoopParts& loop, const std::string& name, GraphDef& graph,
-                                     const std::function<void(const NodeDef&)>& expand,
-                                     const std::function<std::string(std::string)>& resolved) {
-  std::vector<std::string> values = loop.first;
-  for (int turn = 0;; ++turn) {
-    if (turn > kMostTurns || graph.node_size() > kMostNodes)
-      throw InvalidArgument(fmt::format("the loop turns more than {} times, or makes more than {} nodes",
-                                        kMostTurns, kMostNodes));
-    const auto call = [&](NodeDef node, const char* what) {
-      node.set_name(fmt::format("{}/{}{}", name, what, turn));
-      for (const std::string& value : values) node.add_input(value);
-      expand(node);
-      return node.name();
-    };
-    const int before = graph.node_size();
-    const auto goes_on = value_without_feeds(graph, call(loop.test, "test"), resolved);
-    graph.mutable_node()->DeleteSubrange(before, graph.node_size() - before);
-    if (!goes_on || goes_on->dtype() != DType::Bool || goes_on->elements() != 1)
-      throw InvalidArgument(
-          "control flow is not supported: how often the loop turns does not follow from the graph");
-    if (!goes_on->data<bool>()[0]) return values;
-    const std::string body = call(loop.body, "turn");
-    for (std::size_t v = 0; v < values.size(); ++v) values[v] = resolved(value_of_call(body, v));
+namespace {
+
+using Resolve = std::function<std::string(std::string)>;
+
+const NodeDef* find_node(const GraphDef& graph, const std::string& value) {
+  const std::string name = split_value(value).first;
+  const auto at = std::find_if(graph.node().begin(), graph.node().end(),
+                               [&](const NodeDef& node) { return node.name() == name; });
+  return at == graph.node().end() ? nullptr : &*at;
+}
+
+/// Behind Identities.
+const NodeDef* made_by(const GraphDef& graph, std::string value, const Resolve& resolved) {
+  for (;;) {
+    const NodeDef* node = find_node(graph, resolved(std::move(value)));
+    if (!node || node->op() != "Identity") return node;
+    value = node->input(0);
   }
 }
 
-namespace {
+std::optional<bool> known_bool(const GraphDef& graph, const std::string& value, const Resolve& resolved) {
+  const auto known = value_without_feeds(graph, value, resolved);
+  if (!known || known->dtype() != DType::Bool || known->elements() != 1) return std::nullopt;
+  return known->data<bool>()[0];
+}
 
-/// A list is a tensor whose rows are its elements, or elements one by one.
-struct TensorList {
-  std::string tensor;  // empty: one by one
-  std::map<std::int64_t, std::string> elements;
-  std::int64_t size = -1;  // of those one by one
-  AttrValue type;
-};
+std::optional<std::int64_t> known_integer(const GraphDef& graph, const std::string& value,
+                                          const Resolve& resolved) {
+  const auto known = value_without_feeds(graph, value, resolved);
+  if (!known || known->elements() != 1 || (known->dtype() != DType::Int32 && known->dtype() != DType::Int64))
+    return std::nullopt;
+  return tensor_to_int64s(*known)[0];
+}
 
-class ListLowering {
+/// Whether a loop whose condition data decides may turn again: both sides of an And must allow it, and a
+/// count is below the smaller of two limits only where it is below the one that is known. Nothing where there
+/// is no limit.
+std::optional<bool> may_go_on(const GraphDef& graph, const std::string& condition, const Resolve& resolved) {
+  if (const auto known = known_bool(graph, condition, resolved)) return known;
+  const NodeDef* node = made_by(graph, condition, resolved);
+  if (!node || node->input_size() < 2) return std::nullopt;
+  const std::string a = node->input(0), b = node->input(1);
+  if (node->op() == "LogicalAnd") {
+    const auto left = may_go_on(graph, a, resolved), right = may_go_on(graph, b, resolved);
+    if (!left || !right) return left ? left : right;
+    return *left && *right;
+  }
+  if (node->op() != "Less") return std::nullopt;
+  const auto count = known_integer(graph, a, resolved);
+  const NodeDef* limit = made_by(graph, b, resolved);
+  if (!count || !limit || limit->op() != "Minimum") return std::nullopt;
+  for (const int side : {0, 1})
+    if (const auto most = known_integer(graph, limit->input(side), resolved)) return *count < *most;
+  return std::nullopt;
+}
+
+class Unrolling {
  public:
-  explicit ListLowering(GraphDef& graph) : graph_(graph) {
-    for (int i = 0; i < graph.node_size(); ++i) places_.try_emplace(graph.node(i).name(), i);
+  Unrolling(const LoopParts& loop, const std::string& name, GraphDef& graph,
+            const std::function<void(const NodeDef&)>& expand, const Resolve& resolved)
+      : loop_(loop), name_(name), graph_(graph), expand_(expand), resolved_(resolved), values_(loop.first) {
+    for (const std::string& value : values_) {
+      const NodeDef* node = made_by(graph_, value, resolved_);
+      is_list_.push_back(node && node->op().starts_with("TensorList"));
+    }
+    results_ = values_;
   }
 
-  void run() {
-    for (int i = 0; i < graph_.node_size(); ++i) visit(i);
-    for (NodeDef& node : *graph_.mutable_node()) forget_lists(node);
-    for (const int i : std::set<int, std::greater<>>(gone_.begin(), gone_.end()))
-      graph_.mutable_node()->DeleteSubrange(i, 1);
-    for (NodeDef& node : added_) *graph_.add_node() = std::move(node);
+  std::vector<std::string> run() {
+    while (turns_again()) {
+      if (++turn_ > kMostTurns || graph_.node_size() > kMostNodes)
+        throw InvalidArgument(fmt::format("the loop turns more than {} times, or makes more than {} nodes",
+                                          kMostTurns, kMostNodes));
+    }
+    return results_;
   }
 
  private:
-  /// The node of a call is there to be waited for; who reads its outputs reads past it.
-  void forget_lists(NodeDef& node) const {
-    const auto is_gone = [&](const std::string& input) {
-      const auto at = places_.find(split_value(input).first);
-      return at != places_.end() && gone_.contains(at->second);
-    };
-    if (!node.op().starts_with("Identity") || std::none_of(node.input().begin(), node.input().end(), is_gone))
-      return;
-    node.set_op("NoOp");
-    node.clear_attr();
-    auto* inputs = node.mutable_input();
-    inputs->erase(std::remove_if(inputs->begin(), inputs->end(),
-                                 [](const std::string& input) { return !input.starts_with('^'); }),
-                  inputs->end());
+  std::string call(NodeDef node, const char* what) {
+    node.set_name(fmt::format("{}/{}{}", name_, what, turn_));
+    for (const std::string& value : values_) node.add_input(value);
+    expand_(node);
+    return node.name();
   }
 
-  static bool is_list_op(const NodeDef& node) { return node.op().starts_with("TensorList"); }
+  void forget_from(int before) { graph_.mutable_node()->DeleteSubrange(before, graph_.node_size() - before); }
 
-  /// The list that a value is, with all before it visited.
-  const TensorList* list_of(const std::string& value) {
-    const auto [name, output] = split_value(value);
-    const auto at = places_.find(name);
-    if (output != 0 || at == places_.end()) return nullptr;
-    visit(at->second);
-    const auto list = lists_.find(name);
-    return list == lists_.end() ? nullptr : &list->second;
+  bool turns_again() {
+    const int before = graph_.node_size();
+    const std::string test = call(loop_.test, "test");
+    if (const auto known = known_bool(graph_, test, resolved_)) {
+      forget_from(before);
+      if (!*known) return false;
+    } else {
+      const auto may = may_go_on(graph_, test, resolved_);
+      if (!may)
+        throw InvalidArgument(
+            "control flow is not supported: how often the loop turns does not follow from the graph");
+      if (!*may) {
+        forget_from(before);
+        return false;
+      }
+      const std::string taken = resolved_(test);
+      alive_ = alive_.empty() ? taken : add("alive", "LogicalAnd", {alive_, taken});
+    }
+    take_turn();
+    return true;
   }
 
-  std::optional<std::int64_t> number(const std::string& value) const {
-    const auto known = value_without_feeds(graph_, value, [](std::string name) { return name; });
-    if (!known || known->elements() != 1) return std::nullopt;
-    return tensor_to_int64s(*known)[0];
-  }
-
-  void visit(int place) {
-    if (!visited_.insert(place).second) return;
-    const NodeDef node = graph_.node(place);
-    if (node.input_size() == 0) return;
-    if (node.op() == "TensorListFromTensor") return make(place, {node.input(0), {}, -1, type_of(node)});
-    if (node.op() == "TensorListReserve") {
-      const auto size = number(node.input(1));
-      if (size) make(place, {"", {}, *size, type_of(node)});
+  /// Turns that data decides are computed as if they were taken; their results count where they are.
+  void take_turn() {
+    const int before = graph_.node_size();
+    const std::string body = call(loop_.body, "turn");
+    for (std::size_t v = 0; v < values_.size(); ++v) values_[v] = resolved_(value_of_call(body, v));
+    if (alive_.empty()) {
+      results_ = values_;
       return;
     }
-    const bool passes = node.op() == "Identity";
-    if (!is_list_op(node) && !passes) return;
-    const TensorList* from = list_of(node.input(0));
-    if (!from) return;
-    const TensorList list = *from;
-    if (passes) return make(place, list);
-    if (node.op() == "TensorListSetItem") return set_item(place, node, list);
-    if (node.op() == "TensorListGetItem") return get_item(place, node, list);
-    if (node.op() == "TensorListStack") return stack(place, node, list);
-    if (node.op() == "TensorListLength" && list.size >= 0) replace_by_number(place, node, list.size);
+    const int after = graph_.node_size();
+    for (int i = before; i < after; ++i) {
+      if (graph_.node(i).op() != "TensorListSetItem") continue;
+      const std::string value = graph_.node(i).input(2);
+      const std::string zeros = add(fmt::format("zeros{}_", i), "ZerosLike", {value});
+      graph_.mutable_node(i)->set_input(2, add(fmt::format("item{}_", i), "Select", {alive_, value, zeros}));
+    }
+    for (std::size_t v = 0; v < values_.size(); ++v) {
+      if (is_list_[v] || values_[v] == results_[v])
+        results_[v] = values_[v];
+      else
+        results_[v] = add(fmt::format("variable{}_", v), "Select", {alive_, values_[v], results_[v]});
+    }
   }
 
-  static AttrValue type_of(const NodeDef& node) {
-    const auto at = node.attr().find("element_dtype");
-    return at == node.attr().end() ? AttrValue() : at->second;
-  }
-
-  void make(int place, TensorList list) {
-    lists_[graph_.node(place).name()] = std::move(list);
-    gone_.insert(place);
-  }
-
-  void set_item(int place, const NodeDef& node, TensorList list) {
-    const auto at = number(node.input(1));
-    if (!at || !list.tensor.empty()) return;
-    list.elements[*at] = node.input(2);
-    list.size = std::max(list.size, *at + 1);
-    make(place, std::move(list));
-  }
-
-  NodeDef& rewrite(int place, const char* op, const std::vector<std::string>& inputs) {
-    NodeDef& node = *graph_.mutable_node(place);
-    std::vector<std::string> controls;
-    for (const std::string& input : node.input())
-      if (input.starts_with('^')) controls.push_back(input);
+  std::string add(const std::string& what, const char* op, const std::vector<std::string>& inputs) {
+    NodeDef& node = *graph_.add_node();
+    node.set_name(fmt::format("{}/{}{}", name_, what, turn_));
     node.set_op(op);
-    node.clear_input();
-    node.clear_attr();
     for (const std::string& input : inputs) node.add_input(input);
-    for (const std::string& control : controls) node.add_input(control);
-    return node;
+    return node.name();
   }
 
-  /// An element of a tensor is its row; the place need not be known.
-  void get_item(int place, const NodeDef& node, const TensorList& list) {
-    if (list.tensor.empty()) {
-      const auto at = number(node.input(1));
-      const auto element = at ? list.elements.find(*at) : list.elements.end();
-      if (element == list.elements.end()) return;
-      (*rewrite(place, "Identity", {element->second}).mutable_attr())["T"] = list.type;
-      return;
-    }
-    const std::string axis = constant(node.name() + "/axis", Tensor::scalar<std::int32_t>(0));
-    NodeDef& row = rewrite(place, "GatherV2", {list.tensor, node.input(1), axis});
-    (*row.mutable_attr())["Tparams"] = list.type;
-    (*row.mutable_attr())["Tindices"].set_type(DT_INT32);
-    (*row.mutable_attr())["Taxis"].set_type(DT_INT32);
-  }
-
-  void stack(int place, const NodeDef&, const TensorList& list) {
-    if (!list.tensor.empty()) {
-      (*rewrite(place, "Identity", {list.tensor}).mutable_attr())["T"] = list.type;
-      return;
-    }
-    std::vector<std::string> elements;
-    for (const auto& [at, element] : list.elements) elements.push_back(element);
-    if (elements.empty() || static_cast<std::int64_t>(elements.size()) != list.size) return;
-    NodeDef& pack = rewrite(place, "Pack", elements);
-    (*pack.mutable_attr())["T"] = list.type;
-    (*pack.mutable_attr())["N"].set_i(list.size);
-    (*pack.mutable_attr())["axis"].set_i(0);
-  }
-
-  void replace_by_number(int place, const NodeDef&, std::int64_t number) {
-    const Tensor value = Tensor::scalar(static_cast<std::int32_t>(number));
-    NodeDef& node = rewrite(place, "Const", {});
-    (*node.mutable_attr())["dtype"].set_type(DT_INT32);
-    *(*node.mutable_attr())["value"].mutable_tensor() = to_proto(value);
-  }
-
-  std::string constant(const std::string& name, const Tensor& value) {
-    NodeDef node;
-    node.set_name(name);
-    node.set_op("Const");
-    (*node.mutable_attr())["dtype"].set_type(to_proto(value.dtype()));
-    *(*node.mutable_attr())["value"].mutable_tensor() = to_proto(value);
-    added_.push_back(std::move(node));
-    return name;
-  }
-
+  const LoopParts& loop_;
+  const std::string& name_;
   GraphDef& graph_;
-  std::unordered_map<std::string, int> places_;
-  std::map<std::string, TensorList> lists_;
-  std::set<int> visited_, gone_;
-  std::vector<NodeDef> added_;
+  const std::function<void(const NodeDef&)>& expand_;
+  const Resolve& resolved_;
+  std::vector<std::string> values_, results_;  // as if all turns were taken; as the turns that are
+  std::vector<bool> is_list_;
+  std::string alive_;  // whether the turn is taken; empty: it is
+  int turn_ = 0;
 };
 
 }  // namespace
 
-void lower_tensor_lists(GraphDef& graph) {
-  const bool any = std::any_of(graph.node().begin(), graph.node().end(),
-                               [](const NodeDef& node) { return node.op().starts_with("TensorList"); });
-  if (any) ListLowering(graph).run();
+std::vector<std::string> unroll_loop(const LoopParts& loop, const std::string& name, GraphDef& graph,
+                                     const std::function<void(const NodeDef&)>& expand,
+                                     const std::function<std::string(std::string)>& resolved) {
+  return Unrolling(loop, name, graph, expand, resolved).run();
 }
 
 }  // namespace braid

@@ -1,6 +1,5 @@
-// Loops of TensorFlow 2 (While, StatelessWhile) whose number of turns follows from the graph, as recurrent
-// layers over sequences of known length: their bodies one after another. What loops keep in tensor lists
-// becomes the tensors themselves. Thread rule: pure, but for what it is given.
+// Loops of TensorFlow 2 (While, StatelessWhile) whose number of turns follows from the graph, or has a limit
+// there, as recurrent layers: their bodies one after another. Thread rule: pure, but for what it is given.
 #pragma once
 
 #include <functional>
@@ -24,15 +23,13 @@ struct LoopParts {
 };
 
 /// Adds the calls of the turns by `expand`, which adds nodes at the end of `graph`, and gives what the
-/// variables are behind the last turn. Throws: InvalidArgument when the number of turns is not known, or
-/// above 1024, or there would be more than 2^18 nodes.
+/// variables are behind the last turn. Where data decides how many turns there are, and the condition has a
+/// limit that is known (maximum_iterations, or the smaller of two numbers, as dynamic_rnn with lengths), all
+/// up to the limit are computed, and what those give that are not taken does not count; lists have zeros
+/// there. Throws: InvalidArgument when the number of turns has no limit, or is above 1024, or there would be
+/// more than 2^18 nodes.
 std::vector<std::string> unroll_loop(const LoopParts& loop, const std::string& name, GraphDef& graph,
                                      const std::function<void(const NodeDef&)>& expand,
                                      const std::function<std::string(std::string)>& resolved);
-
-/// TensorListFromTensor, Reserve, GetItem, SetItem, Stack, Length and Identities of lists become nodes of
-/// tensors, where the places that are read and written are known. What stays is for the importer to refuse.
-/// REQUIRES: functions are inlined.
-void lower_tensor_lists(GraphDef& graph);
 
 }  // namespace braid

@@ -125,10 +125,13 @@ class Lowering {
 
   void lower_kernel(const Node& node) {
     if (!node.op->cpu && plan_.domain_of(node.id) == Domain::Host)
-      throw InvalidArgument(place_of(node) + ": the op has no CPU kernel");
+      throw InvalidArgument(
+          place_of(node) + ": the op has no CPU kernel" +
+          (node.op->fold ? ": its inputs must be known before the program runs; feed what it gives" : ""));
     if (const int input = unknown_shape_value(graph_, node); input >= 0)
-      throw InvalidArgument(place_of(node) + ": the value of input " + std::to_string(input) +
-                            " must be known before the program runs");
+      throw InvalidArgument(
+          place_of(node) + ": the value of input " + std::to_string(input) +
+          " must be known before the program runs; feed what the node gives, or what follows from it");
     ProgramOp op;
     op.node = node.id;
     op.name = node.name;

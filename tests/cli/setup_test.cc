@@ -41,6 +41,17 @@ class SetupToolsTest : public ToolTest {
   }
 };
 
+TEST_F(SetupToolsTest, AFirstLineWithTheLabelsNameIsAHeader) {
+  std::string text = "city,plan,answer\n";
+  for (int i = 0; i < 60; ++i)
+    text += fmt::format("city {},{},{}\n", i % 5, i % 3 ? "gold" : "silver", i % 2 ? "yes" : "no");
+  const std::string job = path("texts.pbtxt");
+  expect_good({"init", write("texts.csv", text), "--label", "answer", "--out", job});
+  EXPECT_THAT(read_file(job),
+              AllOf(HasSubstr("header: true"), HasSubstr("name: \"answer\" kind: LABEL"),
+                    HasSubstr("name: \"city\" kind: CATEGORICAL buckets: 10 }  # 5 different")));
+}
+
 TEST_F(SetupToolsTest, InitWritesAJobThatTrains) {
   const std::string data = clicks("clicks.csv"), job = path("clicks.pbtxt");
   const std::string said = expect_good({"init", data, "--out", job});

@@ -1,11 +1,13 @@
 // Graphs as models of whole jobs. A model of the zoo that was written to a file trains from that file as the
 // zoo's own does, bit for bit: alone, on parameter servers, by all-reduce, resumed, evaluated. A graph as
 // TensorFlow 1 writes it, with gradients and an optimizer, trains with its own as with those of the job.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <fstream>
 #include <span>
 
+#include "base/files.h"
 #include "base/formats/npy.h"
 #include "base/formats/zip.h"
 #include "proto/onnx.pb.h"
@@ -303,6 +305,27 @@ TEST_F(RegressionTest, TheFrontDoorMakesTheJob) {
   const auto trained = run("train", training);
   EXPECT_EQ(trained->exit_code(), 0) << trained->err();
   EXPECT_GT(result_of(*trained).steps, 20U);
+}
+
+TEST_F(RegressionTest, NumberedColumnsGoToThePlaceholderOfTheirName) {
+  std::string text = "z,x_0,x_1,y\n";
+  for (int i = 0; i < 64; ++i) text += fmt::format("{},{},{},{}\n", i, i % 7, i % 5, i % 3);
+  write_file_atomically(path("numbered.csv"), text);
+  const auto printed =
+      run("print", {"train", "--graph", path("graph.pbtxt"), "--loss", "loss", "--prediction", "guess",
+                    "--data", path("numbered.csv"), "--label-column", "y", "--label", "y", "--set",
+                    "checkpoint.directory=" + path("numbered"), "--print-job"});
+  ASSERT_EQ(printed->exit_code(), 0) << printed->err();
+  write_file_atomically(path("numbered.pbtxt"), printed->out());
+  const auto trained =
+      run("train", {"train", "--job", path("numbered.pbtxt"), "--set", "runtime.device=CPU"});
+  EXPECT_EQ(trained->exit_code(), 0) << trained->err();
+  EXPECT_THAT(trained->err(), ::testing::Not(HasSubstr("has no effect"))) << "of what the printed job says";
+  write_file_atomically(path("rows.csv"), "z,x_0,x_1\n1,2,3\n4,5,6\n");
+  const auto predicted =
+      run("predict", {"predict", "--job", path("numbered.pbtxt"), "--checkpoint", path("numbered"), "--in",
+                      path("rows.csv"), "--out", path("predicted.csv")});
+  EXPECT_EQ(predicted->exit_code(), 0) << predicted->err() << ", without the label that the loss reads";
 }
 
 TEST_F(RegressionTest, ACheckSaysWhatWouldBeTrainedOrWhatIsInTheWay) {

@@ -67,3 +67,136 @@ def test_dropout_is_off_in_predictions():
     data = arrays()
     np.testing.assert_allclose(t.predict(data, "logit").reshape(-1, 1),
                                m.predict([data["dense"], data["ids"]], verbose=0), atol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------ models of any kind
+def trained_beside_keras(m, data, loss=None, label=None, inputs=None, steps=6, rows=16):
+    """The Trainer behind `steps` steps, whose losses are those of Keras' own training with the same batches."""
+    source = bd.io.keras(m, loss=loss, label=label, inputs=inputs)
+    t = bd.Trainer(source, bd.data.arrays(**data).batch(rows, shuffle=False), bd.optim.SGD(0.1))
+    begin = m.get_weights()
+    losses = t.fit(steps=steps)["loss"]
+    m.set_weights(begin)
+    if loss is None:
+        m.compile(keras.optimizers.SGD(0.1), m.loss, loss_weights=m._compile_loss._user_loss_weights)
+    else:
+        m.compile(keras.optimizers.SGD(0.1), loss)
+    labels = label if isinstance(label, list) else ["label"]
+    expected = []
+    for step in range(steps):
+        at = slice(rows * step, rows * (step + 1))
+        x, y = [value[at] for name, value in data.items() if name not in labels], [data[each][at] for each in labels]
+        m.reset_metrics()
+        value = m.train_on_batch(x[0] if len(x) == 1 else x, y if len(y) > 1 else y[0])
+        expected.append(np.ravel(value)[0])
+    np.testing.assert_allclose(losses, expected, rtol=2e-5)
+    return t
+
+
+RNG = np.random.default_rng(5)
+X = RNG.standard_normal((96, 6)).astype(np.float32)
+Y = RNG.integers(0, 2, 96).astype(np.float32)
+
+
+def dense_model(width=1, activation=None, **of_kernel):
+    keras.utils.set_random_seed(3)
+    x = keras.Input([6], name="x")
+    hidden = keras.layers.Dense(8, "tanh", **of_kernel)(x)
+    return keras.Model(x, keras.layers.Dense(width, activation, name="last")(hidden))
+
+
+def test_what_layers_add_to_the_loss_counts():
+    m = dense_model(kernel_regularizer="l2", activity_regularizer=keras.regularizers.L1(0.01))
+    trained_beside_keras(m, {"x": X, "label": Y}, keras.losses.BinaryCrossentropy(from_logits=True))
+
+
+def test_constraints_are_refused():
+    m = dense_model(kernel_constraint=keras.constraints.MaxNorm(0.3))
+    with pytest.raises(bd.InvalidArgument, match="has a constraint, which Keras' optimizers apply"):
+        bd.io.keras(m, loss="mse")
+
+
+@pytest.mark.parametrize("loss", ["binary_crossentropy", keras.losses.BinaryCrossentropy(), keras.losses.binary_crossentropy])
+def test_a_loss_is_a_function_or_a_name(loss):
+    m = dense_model(activation="sigmoid")
+    m.compile("sgd", loss)
+    trained_beside_keras(m, {"x": X, "label": Y})
+
+
+def test_a_model_without_a_loss_is_refused():
+    with pytest.raises(bd.InvalidArgument, match="the model has no loss"):
+        bd.Trainer(bd.io.keras(dense_model()), bd.data.arrays(x=X, label=Y).batch(16), bd.optim.SGD(0.1))
+
+
+def test_shares_of_classes_are_measured_as_classes():
+    classes = RNG.integers(0, 3, 96)
+    data = {"x": X, "label": np.eye(3, dtype=np.float32)[classes]}
+    m = dense_model(3, "softmax")
+    t = trained_beside_keras(m, data, "categorical_crossentropy")
+    t.source.write_back()
+    found = t.predict({"x": X})
+    np.testing.assert_allclose(found, m.predict(X, verbose=0), atol=1e-5)
+    accuracy = t.evaluate(bd.data.arrays(**data).batch(16))["accuracy"]
+    assert accuracy == pytest.approx(np.mean(found.argmax(1) == classes))
+
+
+def test_several_labels_a_row_are_probabilities():
+    labels = RNG.integers(0, 2, (96, 4)).astype(np.float32)
+    m = dense_model(4, "sigmoid")
+    t = trained_beside_keras(m, {"x": X, "label": labels}, "binary_crossentropy")
+    t.source.write_back()
+    found = t.predict({"x": X[:37]})
+    np.testing.assert_allclose(found, m.predict(X[:37], verbose=0), atol=1e-5)
+    assert "auc" in t.evaluate(bd.data.arrays(x=X, label=labels).batch(16))
+
+
+def test_a_class_for_each_place_of_a_sequence():
+    keras.utils.set_random_seed(3)
+    tokens = keras.Input([5], dtype="int64", name="tokens")
+    x = keras.layers.SimpleRNN(6, return_sequences=True)(keras.layers.Embedding(20, 4)(tokens))
+    m = keras.Model(tokens, keras.layers.Dense(7, "softmax")(x))
+    data = {"tokens": RNG.integers(0, 20, (96, 5)), "label": RNG.integers(0, 7, (96, 5))}
+    t = trained_beside_keras(m, data, "sparse_categorical_crossentropy")
+    assert t.predict({"tokens": data["tokens"]}, "class").shape == (96, 5)
+
+
+def test_two_outputs_have_their_losses_weights_and_labels():
+    x = keras.Input([6], name="x")
+    hidden = keras.layers.Dense(8, "relu")(x)
+    m = keras.Model(x, [keras.layers.Dense(1, name=name)(hidden) for name in ("click", "price")])
+    m.compile("sgd", {"click": keras.losses.BinaryCrossentropy(from_logits=True), "price": "mse"},
+              loss_weights={"click": 1.0, "price": 0.25})
+    price = RNG.standard_normal(96).astype(np.float32)
+    t = trained_beside_keras(m, {"x": X, "label": Y, "price_paid": price}, label=["label", "price_paid"])
+    assert t.predict({"x": X[:20]}).shape == (20,), "no label is needed"
+    with pytest.raises(bd.InvalidArgument, match="2 outputs of .* have losses: label="):
+        bd.Trainer(bd.io.keras(m), bd.data.arrays(x=X, label=Y).batch(16), bd.optim.SGD(0.1))
+
+
+class OfItsOwn(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.last = keras.layers.Dense(1)
+
+    def call(self, x, training=False):
+        return self.last(x["a"] * 2.0 if isinstance(x, dict) else x)
+
+
+def test_a_class_of_its_own_is_called_with_columns():
+    with pytest.raises(bd.InvalidArgument, match="inputs=\\[\"column\", ...\\] names the columns"):
+        bd.Trainer(bd.io.keras(OfItsOwn(), loss="mse"), bd.data.arrays(x=X, label=Y).batch(16), bd.optim.SGD(0.1))
+    for inputs in (["x"], {"a": "x"}):
+        t = bd.Trainer(bd.io.keras(OfItsOwn(), loss="mse", inputs=inputs), bd.data.arrays(x=X, label=Y).batch(16),
+                       bd.optim.SGD(0.1))
+        assert t.fit(epochs=4)["loss"][-1] < 1.0
+
+
+def test_integers_are_looked_up_and_hashed_as_keras_does():
+    keras.utils.set_random_seed(3)
+    ids = keras.Input([3], dtype="int64", name="ids")
+    known = keras.layers.IntegerLookup(vocabulary=[3, 5, 8, 13, 21])(ids)
+    hashed = keras.layers.Hashing(20)(ids)
+    rows = [keras.layers.Flatten()(keras.layers.Embedding(count, 4)(each)) for count, each in ((6, known), (20, hashed))]
+    m = keras.Model(ids, keras.layers.Dense(1)(keras.layers.Concatenate()(rows)))
+    data = {"ids": RNG.integers(0, 25, (96, 3)), "label": Y}
+    trained_beside_keras(m, data, keras.losses.BinaryCrossentropy(from_logits=True))

@@ -188,3 +188,110 @@ def test_a_module_is_no_program():
         bd.io.torch(Dense(), loss="mse_loss")
     with pytest.raises(bd.InvalidArgument, match="no loss 'hinge'"):
         trainer(Dense(), loss="hinge")
+
+
+class Odd(nn.Module):
+    """Windows that do not divide, places that indices name, padding that takes away."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution, self.out = nn.Conv2d(1, 2, 3), nn.Linear(20, 3)
+
+    def forward(self, image, places):
+        x = self.convolution(nn.functional.pad(image.unsqueeze(1), (1, -1, 2, 0)))
+        ends = torch.cat([nn.functional.adaptive_avg_pool2d(x, (3, 2)).flatten(1),
+                          nn.functional.adaptive_max_pool2d(x, (2, 2)).flatten(1)], 1)
+        ends = ends.scatter(1, places, 0.5).scatter(1, places[:, :1] + 10, ends[:, :1])
+        return self.out(torch.where(torch.isfinite(ends), ends, 0.0))
+
+
+class Pixels(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(1, 3, 3, padding=1)
+
+    def forward(self, image):
+        return self.convolution(image.unsqueeze(1))
+
+
+class Written(nn.Module):
+    """Values that are written in place, and ids that are counted."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.table, self.out = nn.Linear(6, 9), nn.Embedding(4, 3), nn.Linear(12, 3)
+
+    def forward(self, dense, places):
+        h = self.first(dense).clone()
+        h[:, 2:5] = h[:, :3] * 2
+        h[:, -1] = dense[:, 0]
+        h[h > 1] = 0.5
+        counts = torch.zeros(dense.shape[0], 9).index_put(
+            (torch.arange(dense.shape[0])[:, None], places), h[:, :2], accumulate=True)
+        rows = self.table(torch.bucketize(dense[:, 1], torch.tensor([-1.0, 0.0, 1.0])))
+        return self.out(torch.cat([counts, rows], 1))
+
+
+class Masked(nn.Module):
+    """Rows of the mask that leave nothing to attend to."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts, self.layer, self.out = nn.Linear(4, 12), nn.MultiheadAttention(4, 2, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, steps, kept):
+        keep = (kept > 0.4) & (steps[:, :1, 0] > 0)
+        q, k, v = self.parts(steps).chunk(3, -1)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=keep[:, None, :])
+        return self.out((y + self.layer(steps, steps, steps, key_padding_mask=~keep, need_weights=False)[0]).mean(1))
+
+
+def test_places_that_the_loss_ignores_have_no_label():
+    columns = {"dense": ((6,), "float"), "places": ((2,), 9), "label": ((), 3)}
+    torch.manual_seed(1)
+    model, data = Written(), arrays_of(columns)
+    data["label"][::4] = -100
+    source = bd.io.torch(torch_models.exported(model, columns), loss="cross_entropy")
+    t = bd.Trainer(source, bd.data.arrays(**data).batch(BATCH, shuffle=False), bd.optim.SGD(0.05))
+    np.testing.assert_allclose(t.fit(steps=STEPS)["loss"], train(model, data, nn.functional.cross_entropy), rtol=1e-5)
+
+
+MORE = {"written": (Written, {"dense": ((6,), "float"), "places": ((2,), 9), "label": ((), 3)}),
+        "masked": (Masked, {"steps": ((5, 4), "float"), "kept": ((5,), "float"), "label": ((), 3)}),
+        "odd": (Odd, {"image": ((8, 7), "float"), "places": ((2,), 8), "label": ((), 3)}),
+        "pixels": (Pixels, {"image": ((4, 5), "float"), "label": ((4, 5), 3)})}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_cross_entropy_of_any_shape(name):
+    make, columns = MORE[name]
+    torch.manual_seed(1)
+    model, data = make(), arrays_of(columns)
+    source = bd.io.torch(torch_models.exported(model, columns), loss="cross_entropy")
+    t = bd.Trainer(source, bd.data.arrays(**data).batch(BATCH, shuffle=False), bd.optim.SGD(0.05))
+    losses = t.fit(steps=STEPS)["loss"]
+    np.testing.assert_allclose(losses, train(model, data, nn.functional.cross_entropy), rtol=1e-5)
+    source.write_back(model)
+    inputs = {name: value for name, value in data.items() if name != "label"}
+    with torch.no_grad():
+        logits = model(*[torch.from_numpy(value) for value in inputs.values()]).movedim(1, -1)
+    np.testing.assert_array_equal(t.predict(inputs, "class"), logits.argmax(-1).numpy(), "classes are the second axis")
+    right = np.mean(logits.argmax(-1).numpy() == data["label"])
+    assert t.evaluate(bd.data.arrays(**data).batch(BATCH))["accuracy"] == pytest.approx(right)
+
+
+class Routed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.expert = nn.Linear(3, 1)
+
+    def forward(self, x):
+        chosen = torch.where(x[:, 0] > 0)[0]
+        return torch.zeros(x.shape[0], 1).index_add(0, chosen, self.expert(x[chosen]))
+
+
+def test_sizes_that_follow_from_data_are_refused_with_the_way_out():
+    program = torch.export.export(Routed().train(), (torch.randn(4, 3),), dynamic_shapes=({0: torch.export.Dim("rows")},))
+    with pytest.raises(bd.InvalidArgument, match="follows from the data: write torch.where\\(condition, a, b\\)"):
+        bd.Trainer(bd.io.torch(program, loss="mse_loss"), bd.data.arrays(x=np.zeros((8, 3), np.float32),
+                   label=np.zeros((8, 1), np.float32)).batch(4), bd.optim.SGD(0.1))

@@ -1,5 +1,6 @@
 #include "worker/evaluation/evaluator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -59,6 +60,17 @@ std::span<const float> numbers_of(const Tensor& labels, std::vector<float>& made
   return made;
 }
 
+/// Labels that are classes; of a share of each class [..., classes] the class with the largest.
+std::span<const std::int64_t> classes_of(const Tensor& labels, const Tensor& logits,
+                                         std::vector<std::int64_t>& made) {
+  if (labels.dtype() == DType::Int64) return labels.data<std::int64_t>();
+  const auto shares = labels.data<float>();
+  const auto classes = static_cast<std::ptrdiff_t>(logits.shape()[logits.shape().rank() - 1]);
+  for (auto row = shares.begin(); shares.end() - row >= classes; row += classes)
+    made.push_back(std::max_element(row, row + classes) - row);
+  return made;
+}
+
 }  // namespace
 
 Evaluator::Evaluator(const ModelGraph& model, std::vector<Metric> metrics, Strategy& strategy,
@@ -76,10 +88,11 @@ bool Evaluator::add_rows(const SharedRows& shared, std::vector<MetricSet>& sets,
     std::vector<float> labels;
     for (std::size_t t = 0; t < tasks_.size(); ++t) {
       MetricBatch batch;
+      std::vector<std::int64_t> classes;
       batch.number = shared.first_batch + rows.batch;
       batch.predicted = rows.fetched[t].data<float>();
       if (model_.predicts == Prediction::Classes)
-        batch.classes = rows.further[t].data<std::int64_t>();
+        batch.classes = classes_of(rows.further[t], rows.fetched[t], classes);
       else
         batch.labels = numbers_of(rows.further[t], labels);
       if (further.weights) batch.weights = rows.further[*further.weights].data<float>();

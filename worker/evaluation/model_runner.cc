@@ -1,5 +1,6 @@
 #include "worker/evaluation/model_runner.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "worker/evaluation/evaluator.h"
 #include "worker/evaluation/forward_job.h"
 #include "worker/evaluation/job_metrics.h"
+#include "worker/evaluation/rows_to_predict.h"
 #include "worker/input/data.h"
 #include "worker/run/fed_steps.h"
 
@@ -37,19 +39,6 @@ struct Column {
 };
 
 }  // namespace
-
-/// `rows` with zeros in place of columns that predictions do not depend on, such as labels, and that it
-/// lacks.
-std::shared_ptr<const Table> completed(const std::shared_ptr<const Table>& rows, const Table& shapes) {
-  auto whole = std::make_shared<Table>(*rows);
-  for (const TableColumn& column : shapes.columns) {
-    if (rows->find(column.name)) continue;
-    Shape shape = column.data.shape();
-    shape.set_dim(0, rows->rows);
-    whole->columns.push_back({column.name, Tensor::zeros(column.data.dtype(), shape)});
-  }
-  return whole;
-}
 
 struct ModelRunner::Impl {
   Impl(const proto::Job& asked, std::shared_ptr<const Table> s)
@@ -135,12 +124,13 @@ MetricValues ModelRunner::evaluate(const std::shared_ptr<const Table>& rows, con
 std::vector<Tensor> ModelRunner::predict(const std::shared_ptr<const Table>& rows,
                                          const std::vector<std::string>& outputs,
                                          const std::stop_token& stop) {
+  const std::vector<std::string> apart = columns_apart(impl_->model, outputs);
   for (const std::string& column : impl_->model.columns)
-    if (!rows->find(column) && column != impl_->model.label && column != "weight")
+    if (!rows->find(column) && std::find(apart.begin(), apart.end(), column) == apart.end())
       throw InvalidArgument("the model reads '" + column + "', which the rows do not have");
   std::vector<Column> columns(outputs.size());
-  const bool whole = impl_->forwards(outputs).run(completed(rows, *impl_->shapes), {}, kForwardTime, stop,
-                                                  [&](const Forward::Rows& batch) {
+  const bool whole = impl_->forwards(outputs).run(completed(rows, *impl_->shapes, apart), {}, kForwardTime,
+                                                  stop, [&](const Forward::Rows& batch) {
                                                     for (std::size_t i = 0; i < columns.size(); ++i)
                                                       columns[i].add(batch.fetched[i], rows->rows);
                                                   });

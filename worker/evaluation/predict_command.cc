@@ -14,17 +14,11 @@
 #include "worker/evaluation/forward.h"
 #include "worker/evaluation/forward_job.h"
 #include "worker/evaluation/prediction_file.h"
+#include "worker/evaluation/rows_to_predict.h"
 #include "worker/input/data.h"
 
 namespace braid::worker {
 namespace {
-
-/// The columns that hold what is to be predicted, and what is not needed for it.
-std::vector<std::string> not_needed(const ModelGraph& model) {
-  std::vector<std::string> columns{model.label, "weight"};
-  for (const ModelTask& task : model.tasks) columns.push_back(task.label);
-  return columns;
-}
 
 /// Of what the model offers, what is written: probabilities, the class and the probabilities of all, or
 /// values.
@@ -133,17 +127,18 @@ int run_predict(const proto::Job& asked, const PredictCommand& command) {
   const ForwardJob forward(asked);
   const proto::Job& job = *forward.job;
   // What is a label is known when the model is, which needs the columns: of no files.
-  const std::shared_ptr<const Table> shapes = empty_rows(job, command.data_dir, inputs);
+  const std::shared_ptr<const Table> shapes =
+      with_graph_columns(job, empty_rows(job, command.data_dir, inputs));
   const ModelGraph model = job_model(job, *shapes);
+  const std::vector<std::string> outputs = written_outputs(model);
   ReadOptions read;
   read.max_bad_records = command.max_bad_records;
   read.key_column = command.key;
-  read.ignored = not_needed(model);
+  read.ignored = columns_apart(model, outputs);
   read.keep_bad_records = true;
   const auto rows = open_rows(job, command.data_dir, "--in", inputs, read);
 
   const std::int64_t batch = job.evaluation().batch_size();
-  const std::vector<std::string> outputs = written_outputs(model);
   Forward steps(model, outputs, *forward.strategy, *forward.runtime, forward_compile_options(job), shapes,
                 batch);
   steps.bind();
@@ -151,7 +146,8 @@ int run_predict(const proto::Job& asked, const PredictCommand& command) {
   Predictions predictions(job, command, model, outputs);
   std::int64_t bad = 0;
   for (bool more = true; more;) {
-    const std::shared_ptr<const Table> table = rows->next(rows_at_once(batch));
+    const std::shared_ptr<const Table> table =
+        completed(rows->next(rows_at_once(batch)), *shapes, read.ignored);
     more = table->rows > 0;
     bad = table->skipped;
     steps.run(table, {}, kForwardTime, {}, [&](const Forward::Rows& part) { predictions.add(*table, part); });

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/text_format.h>
 
 #include "proto/job.pb.h"
 #include "worker/job/field_path.h"
 #include "worker/job/fields.h"
+#include "worker/job/job.h"
 #include "worker/job/optimizers.h"
 
 namespace braid::worker {
@@ -22,6 +24,20 @@ std::string idle_reason(const JobField& field, const FieldScope& scope) {
 bool is_default(const proto::Job& job, const JobField& field) {
   const JobField::Default& fallback = field.fallback();
   return fallback.kind == JobField::Default::Kind::Switch && switch_at(job, field.path()) == fallback.on;
+}
+
+std::string text_at(proto::Job job, const std::string& path) {
+  const FieldPlace place = field_place(job, path);
+  if (place.field->is_repeated()) return "repeated";
+  std::string text;
+  google::protobuf::TextFormat::PrintFieldValueToString(*place.message, place.field, -1, &text);
+  return text;
+}
+
+proto::Job without(proto::Job job, const std::string& path) {
+  const FieldPlace place = field_place(job, path);
+  place.message->GetReflection()->ClearField(place.message, place.field);
+  return job;
 }
 
 void find_in_columns(const proto::Job& job, std::vector<std::string>& found) {
@@ -68,6 +84,18 @@ std::vector<std::string> unused_fields(const proto::Job& job) {
   find_in_columns(job, found);
   find_in_groups(job, found);
   return found;
+}
+
+void clear_unused_defaults(proto::Job& job) {
+  proto::Job cleared = job;
+  for (const JobField& field : job_fields()) {
+    if (field.is_of_column() || !is_set(cleared, field.path()) || idle_reason(field, {job}).empty()) continue;
+    proto::Job anew = without(job, field.path());
+    fill_job_defaults(anew);
+    if (is_set(anew, field.path()) && text_at(anew, field.path()) == text_at(job, field.path()))
+      cleared = without(std::move(cleared), field.path());
+  }
+  job = std::move(cleared);
 }
 
 std::vector<std::string> unused_device_fields(const proto::Job& job, SettingsFor purpose) {

@@ -122,13 +122,33 @@ void MetricSet::require_sizes(const MetricBatch& batch, std::size_t truths) cons
         predicted, truths));
   if (!batch.weights.empty() && truths % batch.weights.size() != 0)
     throw InvalidArgument(fmt::format("metrics: {} weights for {} labels", batch.weights.size(), truths));
+  if (!batch.groups.empty() && truths % batch.groups.size() != 0)
+    throw InvalidArgument(fmt::format("metrics: {} groups for {} labels", batch.groups.size(), truths));
 }
 
-void MetricSet::add(const MetricBatch& batch) {
+namespace {
+
+/// A value a row, for each of its `numbers` labels.
+template <typename T>
+std::span<const T> for_each_label(std::span<const T> of_rows, std::size_t numbers, std::vector<T>& made) {
+  if (of_rows.empty() || of_rows.size() == numbers) return of_rows;
+  const std::size_t width = numbers / of_rows.size();
+  for (const T& value : of_rows) made.insert(made.end(), width, value);
+  return made;
+}
+
+}  // namespace
+
+void MetricSet::add(const MetricBatch& of_rows) {
+  MetricBatch batch = of_rows;
   const std::size_t rows = prediction_ == Prediction::Classes ? batch.classes.size() : batch.labels.size();
   if (rows == 0) return;
   require_sizes(batch, rows);
   require_alike(!batch.weights.empty(), !batch.groups.empty(), rows_ == 0);
+  std::vector<float> weights;
+  std::vector<std::int64_t> groups;
+  batch.weights = for_each_label(batch.weights, rows, weights);
+  batch.groups = for_each_label(batch.groups, rows, groups);
   for (const float weight : batch.weights)
     if (!(weight >= 0) || !std::isfinite(weight))
       throw InvalidArgument(fmt::format("metrics: a row has the weight {}", weight));
@@ -200,10 +220,9 @@ MetricSet::Sums MetricSet::add_classes(const MetricBatch& batch) const {
 
 MetricSet::Sums MetricSet::add_values(const MetricBatch& batch) const {
   Sums sums;
-  const std::size_t width = batch.weights.empty() ? 1 : batch.labels.size() / batch.weights.size();
   for (std::size_t row = 0; row < batch.labels.size(); ++row) {
     const double error = static_cast<double>(batch.predicted[row]) - batch.labels[row];
-    const double weight = batch.weights.empty() ? 1.0 : batch.weights[row / width];
+    const double weight = batch.weights.empty() ? 1.0 : batch.weights[row];
     sums.weight += weight;
     sums.squared += weight * error * error;
     sums.absolute += weight * std::abs(error);

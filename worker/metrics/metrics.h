@@ -78,8 +78,8 @@ struct MetricBatch {
   std::span<const float> predicted = {};       // logits [B], logits [B, classes], or values [B]
   std::span<const float> labels = {};          // of a probability or a value, [B]
   std::span<const std::int64_t> classes = {};  // of classes, [B]
-  std::span<const float> weights = {};         // [B]; empty: 1 each
-  std::span<const std::int64_t> groups = {};   // [B]; empty: none
+  std::span<const float> weights = {};         // [B], also where a row has several labels; empty: 1 each
+  std::span<const std::int64_t> groups = {};   // [B], likewise; empty: none
   std::int64_t number = -1;                    // of all batches that ranks share; -1: the next
 };
 

@@ -40,6 +40,8 @@ std::string hint_for(const std::string& op) {
     return ": feed what it parses: feeds { value: \"...\" column: \"...\" }";
   if (op.starts_with("While") || op.starts_with("StatelessWhile") || op.starts_with("TensorList"))
     return ": export the graph with its loops unrolled (Keras: unroll=True)";
+  if (op.starts_with("Stack") || op == "Enter")
+    return ": of a loop, or of its gradient: train with gradients: REDO, and with loops of known length";
   if (op == "PyFunc" || op == "EagerPyFunc")
     return ": code of the program that wrote the graph: feed its result";
   return {};
@@ -292,8 +294,12 @@ class GraphModelBuilder {
       const NodeId found = train.find(predicts.node(each.node).name);
       if (found == kNoNode || train.node(found).op != predicts.node(each.node).op) continue;
       if (is_loss_of_values(train, {found, each.output}, loss)) return SaidOfPrediction::IsValue;
+      if (is_loss_of_class_logits(train, {found, each.output}, loss)) return SaidOfPrediction::IsClassLogits;
       const NodeId label = train.find(label_column());
-      const bool logits = label != kNoNode && is_loss_of_logits(train, {found, each.output}, label, loss);
+      const InputColumn* column = find_column(label_column());
+      const bool several = column && column->row.is_static() && column->row.elements() != 1;
+      const bool logits = label != kNoNode && is_loss_of_logits(train, {found, each.output}, label, loss) &&
+                          !(several && is_compared(train, label));
       return logits ? SaidOfPrediction::IsLogit : SaidOfPrediction::Nothing;
     }
     return SaidOfPrediction::Nothing;
@@ -310,11 +316,12 @@ class GraphModelBuilder {
     if (!label) return;
     const bool classes = predicted.kind == Prediction::Classes;
     const bool integers = label->dtype == DType::Int64;
-    if (classes ? integers : !integers || label->row.rank() == 0) return;
-    problems_.add(fmt::format(
-        "column '{}' has {} {}, and '{}' predicts {}: the label must be a column of kind {}", label->name,
-        dtype_name(label->dtype), label->row.to_string(), prediction_name(),
-        classes ? "classes" : "a probability or a value", classes ? "CLASS" : "LABEL or NUMERIC"));
+    if (classes ? integers || predicted.label_has_shares : !integers || label->row.rank() == 0) return;
+    problems_.add(
+        fmt::format("column '{}' has {} {}, and '{}' predicts {}: the label must be a column of kind {}",
+                    label->name, dtype_name(label->dtype), label->row.to_string(), prediction_name(),
+                    classes ? "classes" : "a probability or a value",
+                    classes ? "CLASS, or a share of each class" : "LABEL or NUMERIC"));
   }
 
   std::set<std::string> updated_variables() const {
@@ -375,7 +382,23 @@ class GraphModelBuilder {
     remove_unused(half.graph, roots);
   }
 
+  /// A program that was written to be served normalises by what it has learned, which looks like any formula.
+  void warn_of_statistics() const {
+    if (!updates_.empty() || keeps()) return;
+    const auto found = std::find_if(
+        report_.variables.begin(), report_.variables.end(), [](const GraphModelReport::Variable& variable) {
+          return variable.role == "not trained" && variable.name.find("moving_variance") != std::string::npos;
+        });
+    if (found == report_.variables.end()) return;
+    log_warning(
+        "model.graph '{}': the loss reads '{}', and nothing updates it: the graph was exported to be served, "
+        "and "
+        "batch normalisation and dropout are as in evaluations. Export the function that trains",
+        asked_.file(), found->name);
+  }
+
   ModelGraph finish() {
+    warn_of_statistics();
     clean_up(train_, !predict_, true);
     if (predict_) clean_up(*predict_, true, false);
     ModelGraph model;

@@ -31,11 +31,6 @@ ValueRef flat(Graph& graph, ValueRef value, const std::string& name) {
                   {{"T", graph.info(value).dtype}, {"Tshape", DType::Int64}});
 }
 
-ValueRef mean_of(Graph& graph, ValueRef rows, const std::string& name) {
-  return add_node(graph, "Mean", name, {rows, constant(graph, name + "/axes", integers({0}))},
-                  {{"T", graph.info(rows).dtype}, {"Tidx", DType::Int64}, {"keep_dims", false}});
-}
-
 /// How many numbers a row has, where that is known.
 std::optional<std::int64_t> row_width(const Shape& shape) {
   if (!shape.has_rank()) return std::nullopt;
@@ -45,6 +40,41 @@ std::optional<std::int64_t> row_width(const Shape& shape) {
     elements *= shape[axis];
   }
   return elements;
+}
+
+/// A number a row as [rows]; several stay beside each other.
+ValueRef flat_rows(Graph& graph, ValueRef value, const std::string& name) {
+  const Shape& shape = graph.info(value).shape;
+  const std::optional<std::int64_t> width = row_width(shape);
+  return shape.has_rank() && shape.rank() > 0 && width.value_or(1) != 1 ? value : flat(graph, value, name);
+}
+
+ValueRef mean_of(Graph& graph, ValueRef rows, const std::string& name) {
+  return add_node(graph, "Mean", name, {rows, constant(graph, name + "/axes", integers({0}))},
+                  {{"T", graph.info(rows).dtype}, {"Tidx", DType::Int64}, {"keep_dims", false}});
+}
+
+std::int64_t numbers_of_row(const InputColumn& column) {
+  return column.row.is_static() ? column.row.elements() : 0;
+}
+
+/// Where the classes of logits are: a label of places [T] or [H, W] leaves one axis of [B, T, classes] or
+/// [B, classes, H, W].
+int class_axis(const Shape& logits, const std::optional<std::int64_t>& width, const InputColumn& label) {
+  const std::int64_t labels = numbers_of_row(label);
+  if (!width || labels == 0 || *width % labels != 0 || logits.rank() < 3) return -1;
+  const std::int64_t classes = *width / labels;
+  return logits[logits.rank() - 1] != classes && logits[1] == classes ? 1 : -1;
+}
+
+ValueRef classes_last(Graph& graph, ValueRef logits) {
+  const int rank = graph.info(logits).shape.rank();
+  std::vector<std::int64_t> order{0};
+  for (int axis = 2; axis < rank; ++axis) order.push_back(axis);
+  order.push_back(1);
+  return add_node(graph, "Transpose", "prediction/classes_last",
+                  {logits, constant(graph, "prediction/order", integers(order))},
+                  {{"T", DType::Float32}, {"Tperm", DType::Int64}});
 }
 
 }  // namespace
@@ -58,8 +88,16 @@ ValueRef behind_shapes(const Graph& graph, ValueRef value) {
   }
 }
 
+ValueRef logits_behind(const Graph& graph, int kind, ValueRef prediction) {
+  const Node& made = graph.node(behind_shapes(graph, prediction).node);
+  const char* const op = kind == proto::AttachedLoss::SIGMOID   ? "Sigmoid"
+                         : kind == proto::AttachedLoss::SOFTMAX ? "Softmax"
+                                                                : "";
+  return made.op->name == op ? made.inputs[0] : prediction;
+}
+
 ValueRef attach_loss(Graph& graph, int kind, ValueRef prediction, ValueRef label) {
-  prediction = cast_to(graph, prediction, DType::Float32, "loss/logits");
+  prediction = cast_to(graph, logits_behind(graph, kind, prediction), DType::Float32, "loss/logits");
   if (kind == proto::AttachedLoss::SOFTMAX) {
     const ValueRef classes = flat(graph, cast_to(graph, label, DType::Int64, "loss/classes"), "loss/labels");
     const ValueRef rows = add_node(graph, "SparseSoftmaxCrossEntropyWithLogits", "loss/rows",
@@ -90,7 +128,9 @@ PredictedValue predicted_value(const Graph& graph, ValueRef prediction, const pr
   PredictedValue predicted{prediction, Prediction::Value};
   const ValueRef made = behind_shapes(graph, prediction);
   const Node& node = graph.node(made.node);
+  const std::optional<std::int64_t> width = row_width(graph.info(prediction).shape);
   if (attached) {
+    predicted.value = logits_behind(graph, attached->kind(), prediction);
     predicted.kind = attached->kind() == proto::AttachedLoss::SIGMOID   ? Prediction::Probability
                      : attached->kind() == proto::AttachedLoss::SOFTMAX ? Prediction::Classes
                                                                         : Prediction::Value;
@@ -99,12 +139,12 @@ PredictedValue predicted_value(const Graph& graph, ValueRef prediction, const pr
   } else if (node.op->name == "Softmax") {
     predicted = {node.inputs[0], Prediction::Classes};
   } else if (label) {
-    const std::optional<std::int64_t> width = row_width(graph.info(prediction).shape);
-    const bool one_label = label->row.rank() == 0 || (label->row.rank() == 1 && label->row[0] == 1);
     if (said == SaidOfPrediction::IsValue)
       predicted.kind = Prediction::Value;
-    else if (said == SaidOfPrediction::IsLogit && one_label && width == 1)
+    else if (said == SaidOfPrediction::IsLogit && width == numbers_of_row(*label))
       predicted.kind = Prediction::Probability;
+    else if (said == SaidOfPrediction::IsClassLogits && width == numbers_of_row(*label) && width != 1)
+      predicted.kind = Prediction::Classes;
     else if (label->dtype == DType::Int64 && width != 1)
       predicted.kind = Prediction::Classes;
     else if (label->row.rank() == 0 && width.value_or(1) == 1)  // of integers, too: 0 and 1
@@ -112,13 +152,21 @@ PredictedValue predicted_value(const Graph& graph, ValueRef prediction, const pr
     else
       predicted.kind = Prediction::Value;
   }
+  if (predicted.kind == Prediction::Classes && label && width) {
+    predicted.label_has_shares =
+        label->dtype != DType::Int64 && width != 1 && width == numbers_of_row(*label);
+    predicted.class_axis = class_axis(graph.info(predicted.value).shape, width, *label);
+  }
   return predicted;
 }
 
 GraphOutputs add_output_nodes(Graph& graph, const PredictedValue& predicted) {
   GraphOutputs made;
   made.kind = predicted.kind;
-  const ValueRef value = cast_to(graph, predicted.value, DType::Float32, "prediction/float32");
+  ValueRef value = cast_to(graph, predicted.value, DType::Float32, "prediction/float32");
+  if (predicted.class_axis == 1) value = classes_last(graph, value);
+  const Shape shape = graph.info(value).shape;
+  const std::int32_t last = shape.has_rank() && shape.rank() > 1 ? shape.rank() - 1 : 1;
   const AttrMap of_float{{"T", DType::Float32}};
   const auto add = [&](const char* op, const char* name, std::vector<ValueRef> inputs, AttrMap attrs) {
     made.outputs.push_back(
@@ -126,13 +174,13 @@ GraphOutputs add_output_nodes(Graph& graph, const PredictedValue& predicted) {
   };
   switch (predicted.kind) {
     case Prediction::Probability: {
-      const ValueRef logit = flat(graph, value, "prediction/flat");
+      const ValueRef logit = flat_rows(graph, value, "prediction/flat");
       add("Sigmoid", "probability", {logit}, of_float);
       add("Identity", "logit", {logit}, of_float);
       break;
     }
     case Prediction::Classes:
-      add("ArgMax", "class", {value, constant(graph, "prediction/axis", Tensor::scalar<std::int32_t>(1))},
+      add("ArgMax", "class", {value, constant(graph, "prediction/axis", Tensor::scalar<std::int32_t>(last))},
           {{"T", DType::Float32}, {"Tidx", DType::Int32}, {"output_type", DType::Int64}});
       add("Softmax", "probabilities", {value}, of_float);
       add("Identity", "logits", {value}, of_float);

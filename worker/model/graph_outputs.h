@@ -16,6 +16,9 @@ class AttachedLoss;
 
 namespace braid::worker {
 
+/// The logits that a loss of `kind` takes: behind a Sigmoid or Softmax of that kind what it is made of.
+ValueRef logits_behind(const Graph& graph, int kind, ValueRef prediction);
+
 /// A loss of `prediction` and `label`, by the formulas of models/common.h; kind is an AttachedLoss::Kind.
 ValueRef attach_loss(Graph& graph, int kind, ValueRef prediction, ValueRef label);
 
@@ -28,17 +31,20 @@ std::vector<std::string> output_names();
 struct PredictedValue {
   ValueRef value;  // logits, or the value
   Prediction kind = Prediction::Value;
+  int class_axis = -1;            // of logits [B, classes, ...] 1, else the last
+  bool label_has_shares = false;  // the label is a share of each class
 };
 
 /// Behind nodes that only change its shape.
 ValueRef behind_shapes(const Graph& graph, ValueRef value);
 
 /// What a loss, or the job, says of the prediction.
-enum class SaidOfPrediction { Nothing, IsValue, IsLogit };
+enum class SaidOfPrediction { Nothing, IsValue, IsLogit, IsClassLogits };
 
 /// What `prediction` is: by the attached loss, if any; else a Sigmoid or Softmax tells (and its input is the
 /// logits), else what is said of it, else the label's column: integers are classes, one number
-/// a row 0 or 1.
+/// a row 0 or 1. Logits of as many labels as a row has are probabilities, each of one label; softmax beside a
+/// label of as many shares is of classes.
 PredictedValue predicted_value(const Graph& graph, ValueRef prediction, const proto::AttachedLoss* attached,
                                const InputColumn* label, SaidOfPrediction said);
 

@@ -52,26 +52,52 @@ std::vector<NodeId> nodes_between(const Graph& graph, NodeId from, NodeId to) {
   return between;
 }
 
+/// A product of a value, or of two equal differences, with itself.
+bool is_square(const Graph& graph, const Node& product) {
+  const ValueRef a = product.inputs[0], b = product.inputs[1];
+  if (a == b) return true;
+  const Node &left = graph.node(a.node), &right = graph.node(b.node);
+  return left.op->name == "Sub" && right.op->name == "Sub" && left.inputs == right.inputs;
+}
+
 }  // namespace
 
 bool is_loss_of_values(const Graph& graph, ValueRef prediction, ValueRef loss) {
   if (prediction.node == loss.node) return false;
   const std::vector<NodeId> between = nodes_between(graph, prediction.node, loss.node);
   const std::set<NodeId> all(between.begin(), between.end());
-  bool compares = false;
+  bool compares = false, of_logarithms = false, of_powers = false, limited = false;
   for (const NodeId id : between) {
     const Node& node = graph.node(id);
     const std::string& op = node.op->name;
-    const bool squares = op == "Mul" && node.inputs[0] == node.inputs[1];
+    const bool squares = op == "Mul" && is_square(graph, node);
     // Of a quantile's two sides; with a constant it is a hinge.
     const bool sides =
         op == "Maximum" && all.contains(node.inputs[0].node) && all.contains(node.inputs[1].node);
-    if (kDistances.contains(op) || squares || sides)
+    const bool limits = op == "Maximum" && !sides;
+    if (kDistances.contains(op) || squares || sides) {
       compares = true;
-    else if (!kBetween.contains(op))
+      of_powers = of_powers || op == "Pow" || op == "Abs";
+    } else if (op == "Log" || op == "Log1p" || limits) {
+      of_logarithms = of_logarithms || !limits;
+      if (limits) limited = true;
+    } else if (!kBetween.contains(op)) {
       return false;
+    }
   }
-  return compares;
+  // A squared difference of logarithms; a focal loss has logarithms beside powers.
+  return compares && (of_logarithms ? !of_powers : !limited);
+}
+
+bool is_loss_of_class_logits(const Graph& graph, ValueRef prediction, ValueRef loss) {
+  if (prediction.node == loss.node) return false;
+  std::vector<NodeId> between = nodes_between(graph, prediction.node, loss.node);
+  const std::set<NodeId> all(between.begin(), between.end());
+  return std::any_of(between.begin(), between.end(), [&](NodeId id) {
+    const Node& node = graph.node(id);
+    if (node.op->name != "SoftmaxCrossEntropyWithLogits") return false;
+    return node.inputs[0].node == prediction.node || all.contains(node.inputs[0].node);
+  });
 }
 
 bool is_loss_of_logits(const Graph& graph, ValueRef prediction, NodeId label, ValueRef loss) {
@@ -84,6 +110,26 @@ bool is_loss_of_logits(const Graph& graph, ValueRef prediction, NodeId label, Va
     const Node& node = graph.node(id);
     return kOfLogits.contains(node.op->name) && !meets.contains(node.inputs[0].node);
   });
+}
+
+bool is_compared(const Graph& graph, NodeId label) {
+  const std::set<std::string> passes{"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze", "Transpose"};
+  std::set<NodeId> same{label};
+  bool compares = false;
+  for (bool grows = true; grows;) {
+    grows = false;
+    for (NodeId id = 0; id < graph.size(); ++id) {
+      const Node& node = graph.node(id);
+      if (node.removed || node.inputs.empty()) continue;
+      const bool reads = same.contains(node.inputs[0].node) ||
+                         (node.inputs.size() == 2 && same.contains(node.inputs[1].node));
+      if (!reads) continue;
+      const std::string& op = node.op->name;
+      compares = compares || op.starts_with("Greater") || op.starts_with("Less");
+      grows = (passes.contains(op) && same.insert(id).second) || grows;
+    }
+  }
+  return compares;
 }
 
 }  // namespace braid::worker

@@ -10,7 +10,14 @@ namespace braid::worker {
 /// makes a probability.
 bool is_loss_of_values(const Graph& graph, ValueRef prediction, ValueRef loss);
 
+/// Whether `loss` takes the softmax of `prediction`, which it compares with shares of classes.
+bool is_loss_of_class_logits(const Graph& graph, ValueRef prediction, ValueRef loss);
+
 /// Whether `loss` takes a sigmoid of `prediction`, or its logarithm, before it meets `label`: a logit.
 bool is_loss_of_logits(const Graph& graph, ValueRef prediction, NodeId label, ValueRef loss);
+
+/// Whether a comparison makes what the loss takes of `label`, as a mask of values above a limit, so that the
+/// label itself is no probability.
+bool is_compared(const Graph& graph, NodeId label);
 
 }  // namespace braid::worker

@@ -1,9 +1,13 @@
 #include "worker/model/model_file.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "engine/import/import.h"
 #include "engine/import/inline_functions.h"
 #include "engine/import/nearest_name.h"
@@ -18,13 +22,16 @@ bool has_node(const GraphDef& graph, const std::string& name) {
                      [&](const NodeDef& node) { return node.name() == name; });
 }
 
+constexpr std::string_view kDefaultSignature = "serving_default";  // TensorFlow's
+
 std::string key_text(const std::string& signature, const std::string& key) { return signature + "/" + key; }
 
 ModelFile read_onnx(const std::string& file) {
   ModelFile read;
   OnnxImport model = import_onnx(file);
   read.graph = std::move(model.graph);
-  read.initializers.emplace(model.float_initializers.begin(), model.float_initializers.end());
+  read.initializers.emplace(model.parameters.begin(), model.parameters.end());
+  for (const std::string& remark : model.remarks) log_warning("model.graph '{}': {}", file, remark);
   return read;
 }
 
@@ -51,12 +58,16 @@ std::optional<std::string> ModelFile::value_of(const std::string& name) const {
   };
   const ValueName own = present(parse_value_name(name));
   if (has_node(graph, own.node)) return own.text();
-  std::set<std::string> found;
+  std::set<std::string> found, of_default;
   for (const auto& [signature, of] : facts.signatures)
     for (const auto* side : {&of.outputs, &of.inputs})
       for (const auto& [key, value] : *side)
-        if (name == key || name == key_text(signature, key))
+        if (name == key || name == key_text(signature, key)) {
           found.insert(present(parse_value_name(value)).text());
+          if (signature == kDefaultSignature)
+            of_default.insert(*found.find(present(parse_value_name(value)).text()));
+        }
+  if (of_default.size() == 1) return *of_default.begin();
   if (found.size() != 1) return std::nullopt;
   return *found.begin();
 }
@@ -75,6 +86,12 @@ std::vector<std::string> ModelFile::keys_of(const std::string& value) const {
 
 std::string ModelFile::hint(const std::string& name) const {
   std::vector<std::string_view> names;
+  std::vector<std::string> several;
+  for (const auto& [signature, of] : facts.signatures)
+    for (const auto* side : {&of.outputs, &of.inputs})
+      if (side->contains(name)) several.push_back(key_text(signature, name));
+  if (several.size() > 1)
+    return fmt::format(": several signatures have it, say which: '{}'", fmt::join(several, "', '"));
   for (const NodeDef& node : graph.node()) names.push_back(node.name());
   for (const auto& [signature, of] : facts.signatures)
     for (const auto* side : {&of.outputs, &of.inputs})

@@ -19,10 +19,11 @@ struct ModelFile {
   MetaGraphFacts facts;
   std::map<std::string, std::string> renamed;         // nodes whose names columns have taken -> theirs now
   std::set<std::string> fed_wrongly;                  // nodes of which a problem tells already
-  std::optional<std::set<std::string>> initializers;  // of an ONNX model: nodes of its float initializers
+  std::optional<std::set<std::string>> initializers;  // of an ONNX model: nodes of its parameters
 
   /// `name` as a value of the graph: that of a node, or of a key of a signature's inputs or outputs
-  /// ("logits", or "train/logits" where several signatures have it); nothing where there is none.
+  /// ("logits", or "train/logits"; of signatures that have it for different values "serving_default" counts);
+  /// nothing where there is none.
   std::optional<std::string> value_of(const std::string& name) const;
   /// Keys of signatures that mean the value, most specific last.
   std::vector<std::string> keys_of(const std::string& value) const;

@@ -10,7 +10,8 @@
 namespace braid::worker {
 namespace {
 
-constexpr const char* kInput = "numbers of the input are large (columns: log1p, scale or scaling: STANDARD)";
+constexpr const char* kInput =
+    "numbers of the input are NaN or large (columns: log1p, scale or scaling: STANDARD)";
 
 /// The first loss is of values that no update has touched.
 std::string causes(const proto::Job& job, std::uint64_t step, double learning_rate) {

@@ -91,8 +91,6 @@ void RunReport::watch(const TrainingSteps& steps, std::shared_ptr<const BlockSou
   steps_ = &steps;
   if (run_.options.replicas)
     run_.options.replicas->watch(run_.options.replica, [this] { return own_activity(); });
-}
-
   rows_ = std::move(rows);
   run_.monitor.watch_host([this] { return activity(); });
   run_.monitor.watch_run([this](watch::Status& status) { tell_stages(status); });

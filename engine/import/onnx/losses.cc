@@ -10,6 +10,10 @@ namespace {
 /// p[t].
 Val negative_log_likelihood(OnnxNode& n, Val log_probabilities, Val target, Val weight) {
   Builder& b = n.b;
+  if (is_floating(target.dtype()))
+    throw InvalidArgument(
+        "its labels are floats, and those of ONNX are numbers of classes: where they are shares of "
+        "classes, export -(labels * logits.log_softmax(1)).sum(1).mean()");
   const DType dtype = log_probabilities.dtype();
   const bool ignores = n.has_attr("ignore_index");
   const Val classes = cast(target, DType::Int64);

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "engine/import/onnx/node.h"
+#include "engine/import/onnx/parameters.h"
 #include "engine/import/onnx/tensors.h"
 
 namespace braid {
@@ -47,10 +49,12 @@ class Importer : public onnx::Surroundings {
 
   OnnxImport run() {
     read_opsets();
+    const std::set<std::string> parameters = onnx::parameters_of(model_);
     for (const auto& initializer : model_.graph().initializer()) {
       add(initializer.name(), "initializer", [&] { return builder_.constant(read_weights(initializer)); });
-      if (const Val& value = values_.at(initializer.name()); value && is_floating(value.dtype()))
-        result_.float_initializers.push_back(clean_name(initializer.name()));
+      const Val& value = values_.at(initializer.name());
+      if (value && is_floating(value.dtype()) && parameters.contains(initializer.name()))
+        result_.parameters.push_back(clean_name(initializer.name()));
     }
     for (const auto& initializer : model_.graph().sparse_initializer()) {
       const std::string& name = initializer.values().name();
@@ -59,6 +63,7 @@ class Importer : public onnx::Surroundings {
     }
     for (const auto& input : model_.graph().input()) add_input(input);
     for (const auto& node : model_.graph().node()) translate(node);
+    result_.remarks = onnx::remarks_on_training(model_);
     result_.nodes = model_.graph().node_size();
     for (const auto& output : model_.graph().output()) add_output(output.name());
     result_.graph = builder_.finish();

@@ -30,9 +30,10 @@ struct OnnxValue {
 struct OnnxImport {
   GraphDef graph;  // without the nodes that have problems and what depends on them
   std::vector<OnnxValue> inputs, outputs;
-  std::vector<OnnxProblem> problems;            // in the order of the file
-  std::vector<std::string> float_initializers;  // names of their nodes
-  int nodes = 0;                                // in the file
+  std::vector<OnnxProblem> problems;    // in the order of the file
+  std::vector<std::string> parameters;  // nodes of the float initializers that training would change
+  std::vector<std::string> remarks;     // what whoever trains the model should know
+  int nodes = 0;                        // in the file
 };
 
 /// By an input's name as the GraphDef has it: the shape that it will be fed with. What must

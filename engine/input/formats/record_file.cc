@@ -102,7 +102,7 @@ class FieldsFile : public RecordFile {
     compression_ = source->compression();
     FieldReader lines(std::move(source), separator_, comment_);
     header_ = (is_criteo ? without_byte_order_mark(head).starts_with("label")
-                         : options.header.value_or(shape.has_header)) &&
+                         : options.header.value_or(shape.has_header || has_one_of(head, options.expected))) &&
               lines.next();
     if (names_.empty()) take_names(header_ ? lines.fields() : std::vector<std::string_view>(shape.fields));
     if (options.texts)
@@ -136,6 +136,15 @@ class FieldsFile : public RecordFile {
   bool has_header() const override { return header_; }
 
  private:
+  /// Whether the first record of `head` has a field of one of the names.
+  bool has_one_of(const std::string& head, const std::vector<std::string>& names) const {
+    FieldReader first(without_byte_order_mark(head), separator_, comment_);
+    if (names.empty() || !first.next()) return false;
+    return std::any_of(first.fields().begin(), first.fields().end(), [&](std::string_view field) {
+      return std::find(names.begin(), names.end(), field) != names.end();
+    });
+  }
+
   std::string problem_of(const FieldReader& line) const {
     const std::size_t count = line.fields().size();
     if (!line.problem().empty()) return line.problem();

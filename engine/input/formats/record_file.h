@@ -35,7 +35,8 @@ struct RecordFileOptions {
   char separator = 0;                   // Csv: 0 is a tab where the first lines have one, else a comma
   std::optional<bool> header = {};      // Csv: absent: what the first line looks like
   std::vector<std::string> names = {};  // Csv: of the columns, in place of the header's or of their numbers
-  std::string comment = {};             // Csv: lines that begin with it are skipped
+  std::vector<std::string> expected = {};  // Csv: a first line with one of these names is a header
+  std::string comment = {};                // Csv: lines that begin with it are skipped
   std::int64_t max_bad_records = 0;
   bool texts = false;  // Csv, Criteo: all fields are Bytes, as they were written; else numbers are numbers
 };

@@ -1,17 +1,22 @@
-// What lookups in TensorFlow's initialised tables become (engine/import/lower_tables.h). They have no
-// kernels: where their inputs are known shape inference takes their values from here (OpDef::fold).
-//   braid.LookupTableFind(x, default, keys, values): values[i] for the first i with keys[i] = x, else default
+// What lookups in TensorFlow's initialised tables become (engine/import/lower_tables.h). Where their inputs
+// are known shape inference takes their values from here (OpDef::fold).
+//   braid.LookupTableFind(x, default, keys, values): values[i] for the first i with keys[i] = x, else
+//   default.
+//     Its kernel is for a table that is known when it is compiled, from integers to numbers.
 //   braid.TableOfFile(name): keys and values, one of each a line: a column, the whole line (-2) or its number
 //     (-1); attributes key_index, value_index, vocab_size, delimiter, key_dtype, value_dtype
 // Thread rule: pure functions, but for TableOfFile, which reads its file.
 #include <fmt/format.h>
 
+#include <cstring>
+#include <memory>
 #include <sstream>
 #include <unordered_map>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/parse_number.h"
 #include "engine/ops/common/picked_elements.h"
 #include "engine/ops/common/shape_rules.h"
@@ -20,6 +25,8 @@ namespace braid {
 namespace {
 
 using Values = std::span<const Tensor* const>;
+
+constexpr std::int64_t kLookupGrain = 4096;
 
 // -----------------------------------------------------------------------------------------------------
 // lookups
@@ -59,6 +66,39 @@ std::vector<Tensor> find(const Node&, Values inputs) {
     });
   }
   return {picked_elements(*inputs[3], *inputs[1], found, x.shape())};
+}
+
+/// The place of each key, and the values with the default behind them, as bytes.
+struct KnownTable {
+  std::unordered_map<std::int64_t, std::int64_t> places;
+  std::vector<std::byte> values;
+};
+
+PreparedKernel prepare_find(const PrepareContext& c) {
+  const Tensor *fallback = c.values[1], *keys = c.values[2], *values = c.values[3];
+  if (c.inputs[0].dtype == DType::String || c.outputs[0].dtype == DType::String)
+    c.fail("a training program has no strings: feed the numbers that the table gives");
+  if (!fallback || !keys || !values) c.fail("its table and its default must be constants");
+  const auto table = std::make_shared<KnownTable>();
+  const std::vector<std::int64_t> of_keys = tensor_to_int64s(*keys);
+  for (std::size_t i = 0; i < of_keys.size(); ++i)
+    table->places.emplace(of_keys[i], static_cast<std::int64_t>(i));
+  const std::size_t size = dtype_size(values->dtype()), bytes = of_keys.size() * size;
+  table->values.resize(bytes + size);
+  if (bytes > 0) std::memcpy(table->values.data(), values->raw(), bytes);
+  std::memcpy(table->values.data() + bytes, fallback->raw(), size);
+  const std::int64_t n = c.outputs[0].shape.elements();
+  const bool narrow = c.inputs[0].dtype == DType::Int32;
+  return parallel_kernel(c, n, kLookupGrain, [=](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t key = narrow ? a.in<std::int32_t>(0)[i] : a.in<std::int64_t>(0)[i];
+      const auto at = table->places.find(key);
+      const std::size_t from =
+          at == table->places.end() ? bytes : static_cast<std::size_t>(at->second) * size;
+      std::memcpy(a.out<std::byte>(0) + static_cast<std::size_t>(i) * size, table->values.data() + from,
+                  size);
+    }
+  });
 }
 
 // --------------------------------------------------------------------------------------------------------
@@ -137,6 +177,7 @@ void register_lookup_table(OpRegistry& registry) {
   lookup.min_inputs = lookup.max_inputs = 4;
   lookup.infer = infer_find;
   lookup.fold = find;
+  lookup.cpu = prepare_find;
   lookup.no_gradient_reason = "a table's values do not change gradually";
   registry.add(std::move(lookup));
   OpDef file;

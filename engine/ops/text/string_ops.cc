@@ -1,12 +1,14 @@
 // Ops that turn strings into numbers. Strings are fed or constant: programs compute none.
 //   StringToHashBucketFast, StringToHashBucket, StringToHashBucketStrong(x), attributes num_buckets, key:
-//     int64, the hashes of common/string_hash.h, TensorFlow's buckets
+//     int64, the hashes of common/string_hash.h, TensorFlow's buckets. Of integers those of their decimal
+//     digits, which AsString makes of them (engine/import/op_forms.cc).
 //   StringToNumber(x), attribute out_type (float32 by default): an error for what is no number
 //   DecodeRaw(x), attributes out_type, little_endian: each string's bytes as numbers along a new last
 //     axis; its size must be known before the program runs, from the value of x
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 
 #include "engine/ops/common/dispatch.h"
@@ -24,7 +26,7 @@ constexpr std::int64_t kStringGrain = 1024;
 // -------------------------------------------------------------------------------------------------- buckets
 
 void infer_bucket(InferContext& c) {
-  require_dtype(c, 0, {DType::String});
+  require_dtype(c, 0, {DType::String, DType::Int32, DType::Int64});
   const auto buckets = c.node().attrs.require<std::int64_t>("num_buckets");
   if (buckets < 1) c.fail(fmt::format("num_buckets is {}", buckets));
   c.output(DType::Int64, c.shape(0));
@@ -36,11 +38,26 @@ void infer_strong(InferContext& c) {
   infer_bucket(c);
 }
 
+/// Digits of integers, without memory of their own.
+template <class Integer, class Hash>
+void hash_integers(const KernelArgs& a, std::int64_t begin, std::int64_t end, std::uint64_t buckets,
+                   const Hash& hash) {
+  char digits[24];
+  for (std::int64_t i = begin; i < end; ++i) {
+    const char* stop = std::to_chars(digits, digits + sizeof digits, a.in<Integer>(0)[i]).ptr;
+    const std::string_view text(digits, static_cast<std::size_t>(stop - digits));
+    a.out<std::int64_t>(0)[i] = static_cast<std::int64_t>(hash(text) % buckets);
+  }
+}
+
 template <class Hash>
 PreparedKernel bucket_kernel(const PrepareContext& c, Hash hash) {
   const std::int64_t n = c.outputs[0].shape.elements();
   const auto buckets = static_cast<std::uint64_t>(c.attr("num_buckets", std::int64_t{1}));
+  const DType dtype = c.inputs[0].dtype;
   return parallel_kernel(c, n, kStringGrain, [=](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
+    if (dtype == DType::Int32) return hash_integers<std::int32_t>(a, begin, end, buckets, hash);
+    if (dtype == DType::Int64) return hash_integers<std::int64_t>(a, begin, end, buckets, hash);
     const StringsView x(a.inputs[0], n);
     for (std::int64_t i = begin; i < end; ++i)
       a.out<std::int64_t>(0)[i] = static_cast<std::int64_t>(hash(x[i]) % buckets);

@@ -78,11 +78,14 @@ def onnx(path, loss=None, **settings):
     return graph(path, loss, **settings)
 
 
-def keras(model, loss=None, label=None, inputs=None):
-    """A Keras model (TensorFlow backend): traced with training=True and False. loss: a function (label, output), or a
-    Keras loss. inputs: columns by the order of the model's inputs; default their names."""
+def keras(model, loss=None, label=None, inputs=None, output=None):
+    """A Keras model (TensorFlow backend): traced with training=True and False. loss: a function (label, output), a Keras
+    loss or its name, lists or dicts of them by output; default what the model was compiled with, its weights too. What
+    layers add (regularizers, add_loss) is added. label: the column, a list or a dict by output. inputs: columns by the
+    order of the model's inputs, default their names; {key: column} for a model of a class of its own that takes a dict.
+    output: the number of the output that is the prediction. Throws: InvalidArgument, also for constraints of weights."""
     from braid.io._keras import KerasSource
-    return KerasSource(model, loss, label, inputs)
+    return KerasSource(model, loss, label, inputs, output)
 
 
 def torch(program, loss=None, label=None, *, inputs=None, output=None, freeze=None, tables=None, example_label=None):

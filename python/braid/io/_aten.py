@@ -17,6 +17,12 @@ RULES = {}
 # Ops that say something about values but compute nothing.
 SILENT = {"aten._assert_scalar.default", "aten._assert_tensor_metadata.default", "aten._assert_async.msg",
           "aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default"}
+# Ops whose results are as large as the data says, and what to write instead.
+OF_DATA = {"aten.nonzero.default": "torch.where(condition, a, b), or a product with the mask",
+           "aten.masked_select.default": "torch.where(mask, x, 0) and sums over it",
+           "aten.unique.default": "ids as they are: rows that a batch names twice are summed",
+           "aten._unique2.default": "ids as they are: rows that a batch names twice are summed",
+           "aten.bincount.default": "torch.nn.functional.one_hot(x, classes).sum(0)"}
 SYMBOLIC = {operator.mul: "mul", operator.add: "add", operator.sub: "sub", operator.floordiv: "floordiv"}
 _TYPES = {torch.float32: dtypes.float32, torch.float64: dtypes.float64, torch.float16: dtypes.float16,
           torch.int64: dtypes.int64, torch.int32: dtypes.int32, torch.int16: dtypes.int16, torch.int8: dtypes.int8,
@@ -129,7 +135,11 @@ class Converter:
             return
         try:
             is_rule = node.target is not operator.getitem and node.target not in SYMBOLIC
-            if is_rule and name not in RULES:
+            if name in OF_DATA:
+                self.problem(node, f"how large its result is follows from the data: write {OF_DATA[name]}")
+            elif is_rule and name not in RULES:
+                if not isinstance(node.target, torch._ops.OpOverload) and self.problems:
+                    return  # a check of a size that follows from data, which is said there
                 self.problem(node, "there is no rule for this op, and PyTorch does not decompose it into others")
             elif self._missing(node):
                 return  # what it needs has failed, which is said there

@@ -130,23 +130,48 @@ def _line(value):
     return [value] if isinstance(value, int) else builtins.list(value)
 
 
+def _windows(whole, size):
+    """The borders of an adaptive pool's windows over `whole` places."""
+    return [(i * whole // size, -(-(i + 1) * whole // size)) for i in range(size)]
+
+
+def _known_places(c, x, sizes):
+    whole = [c.dim(x, i - len(sizes)) for i in range(len(sizes))]
+    if any(isinstance(each, Tensor) for each in whole):
+        raise ValueError("adaptive pooling of a size that follows from the batch")
+    return whole
+
+
 @rule("adaptive_avg_pool2d.default", "_adaptive_avg_pool2d.default", "adaptive_avg_pool1d.default")
 def _adaptive_pool(c, x, sizes):
     places = len(sizes)
     if all(each == 1 for each in sizes):
         return ops.reduce_mean(x, list(range(len(x.shape) - places, len(x.shape))), keepdims=True)
-    whole = [c.dim(x, i - places) for i in range(places)]
-    if places != 2 or any(isinstance(w, Tensor) or w % s for w, s in zip(whole, sizes)):
-        raise ValueError(f"adaptive pooling of {whole} to {list(sizes)}: the sizes must divide")
-    kernel = [w // s for w, s in zip(whole, sizes)]
-    return _pool("AvgPool", x, kernel, kernel, 0, False)
+    whole = _known_places(c, x, sizes)
+    if places == 2 and not any(w % s for w, s in zip(whole, sizes)):
+        kernel = [w // s for w, s in zip(whole, sizes)]
+        return _pool("AvgPool", x, kernel, kernel, 0, False)
+    return _by_windows(x, whole, sizes, lambda part, axis: ops.reduce_mean(part, [axis], keepdims=True))
 
 
 @rule("adaptive_max_pool2d.default", "adaptive_max_pool1d.default")
 def _adaptive_max_pool(c, x, sizes):
-    if any(each != 1 for each in sizes):
-        raise ValueError("adaptive max pooling to other sizes than 1")
-    return [ops.reduce_max(x, list(range(-len(sizes), 0)), keepdims=True), None]
+    if all(each == 1 for each in sizes):
+        return [ops.reduce_max(x, list(range(-len(sizes), 0)), keepdims=True), None]
+    whole = _known_places(c, x, sizes)
+    return [_by_windows(x, whole, sizes, lambda part, axis: ops.reduce_max(part, [axis], keepdims=True)), None]
+
+
+def _by_windows(x, whole, sizes, reduced):
+    """A mean or maximum of each window, axis by axis: windows are products of intervals."""
+    rank = len(x.shape)
+    for i, (places, size) in enumerate(zip(whole, sizes)):
+        axis = rank - len(sizes) + i
+        if places != size:
+            parts = [reduced(ops.getitem(x, tuple([builtins.slice(None)] * axis + [builtins.slice(*each)])), axis)
+                     for each in _windows(places, size)]
+            x = ops.concat(parts, axis) if len(parts) > 1 else parts[0]
+    return x
 
 
 # ------------------------------------------------------------------------------------------------------ padding and sizes
@@ -155,10 +180,19 @@ def _pad_by_content(c, x, pad):
     return pad_by_content(x, pad, "reflect" if "reflection" in str(c.node.target) else "replicate")
 
 
+def cropped(x, pad):
+    """Without what negative padding takes away, and the padding that is left."""
+    for i in range(len(pad) // 2):
+        before, after = (builtins.max(0, -each) for each in pad[2 * i:2 * i + 2])
+        if before or after:
+            cut = [builtins.slice(None)] * (len(x.shape) - 1 - i)
+            x = ops.getitem(x, tuple([*cut, builtins.slice(before, -after if after else None)]))
+    return x, [builtins.max(0, each) for each in pad]
+
+
 def pad_by_content(x, pad, mode):
     """Axes from the last one on, two numbers each, filled from what is at the border."""
-    if any(each < 0 for each in pad):
-        raise ValueError("negative padding")
+    x, pad = cropped(x, pad)
     rank = len(x.shape)
     if mode == "reflect":
         ends = [[0, 0] for _ in x.shape]

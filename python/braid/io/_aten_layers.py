@@ -241,11 +241,15 @@ def _attention(c, query, key, value, mask=None, rate=0.0, causal=False, scale=No
     if causal:
         steps, others = c.dim(query, -2), c.dim(key, -2)
         mask = ops.expand_dims(ops.range(others), 0) <= ops.expand_dims(ops.range(steps), 1)
+    alive = None  # rows of the mask that leave nothing attend to nothing, as in PyTorch: zeros, no mean and no NaN
     if mask is not None and mask.dtype == dtypes.bool_:
+        alive = None if causal else ops.call("Any", [mask, np.int32(-1)], {"keep_dims": True})
         scores = ops.where(mask, scores, -1e30)
     elif mask is not None:
-        scores = scores + mask
-    return ops.matmul(_dropout(c, ops.softmax(scores), rate, True), value)
+        alive = ops.reduce_max(mask, [-1], keepdims=True) > -np.inf
+        scores = scores + ops.where(alive, mask, 0.0)
+    attended = ops.matmul(_dropout(c, ops.softmax(scores), rate, True), value)
+    return attended if alive is None else ops.where(alive, attended, 0.0)
 
 
 # ---------------------------------------------------------------------------------------------------------------- losses

@@ -43,8 +43,21 @@ for _name, _op in {"neg": "Neg", "abs": "Abs", "exp": "Exp", "log": "Log", "log1
                    "tanh": "Tanh", "sigmoid": "Sigmoid", "relu": "Relu", "relu6": "Relu6", "erf": "Erf", "erfc": "Erfc",
                    "floor": "Floor", "ceil": "Ceil", "round": "Round", "sign": "Sign", "square": "Square",
                    "atan": "Atan", "asin": "Asin", "acos": "Acos", "sinh": "Sinh", "cosh": "Cosh",
-                   "logical_not": "LogicalNot", "selu": "Selu"}.items():
+                   "selu": "Selu"}.items():
     _unary(_name, _op)
+
+
+def _question(name, op):
+    @rule(f"{name}.default")
+    def apply(c, x):
+        kind = x.dtype if op != "LogicalNot" else dtypes.bool_
+        if kind.is_integer and op != "LogicalNot":  # every integer is finite
+            return ops.call("Fill", [ops.shape(x), np.asarray(op == "IsFinite")])
+        return ops.call(op, [c.as_type(x, kind)])
+
+
+for _name, _op in {"logical_not": "LogicalNot", "isnan": "IsNan", "isinf": "IsInf", "isfinite": "IsFinite"}.items():
+    _question(_name, _op)
 
 
 @rule("add.Tensor", "add.Scalar")

@@ -152,3 +152,15 @@ def _scatter_add(c, x, dim, index, source):
     sums = ops.call("UnsortedSegmentSum", [ops.reshape(part, [-1]), ops.reshape(flat, [-1]), whole])
     sizes = [c.dim(swapped, i) for i in builtins.range(rank)]
     return x + _back(c.reshape(sums, sizes), order)
+
+
+@rule("scatter.value", "scatter.src")
+def _scatter(c, x, dim, index, source):
+    """Indices that name a place twice, of which PyTorch leaves open which counts, are summed."""
+    like_index = ops.call("OnesLike", [c.as_type(index, dtypes.float32)])
+    zeros = c.as_type(ops.call("ZerosLike", [x]), dtypes.float32)
+    named = _scatter_add(c, zeros, dim, index, like_index) > 0.0
+    if not isinstance(source, Tensor):
+        return ops.call("SelectV2", [named, c.constant(source, x.dtype), x])
+    sums = _scatter_add(c, ops.call("ZerosLike", [x]), dim, index, c.as_type(source, x.dtype))
+    return ops.call("SelectV2", [named, sums, x])

@@ -7,7 +7,7 @@ import numpy as np
 from braid import dtypes, ops
 from braid.graph import Tensor
 from braid.io._aten import dtype_of, rule
-from braid.io._aten_images import pad_by_content
+from braid.io._aten_images import cropped, pad_by_content
 
 _LAST = 2**31 - 1  # torch says "to the end" with the largest int64
 
@@ -181,11 +181,10 @@ def _pad(c, x, pad, mode="constant", value=0.0):
         mode, value = "constant", mode
     if mode != "constant":
         return pad_by_content(x, pad, mode)
+    x, pad = cropped(x, pad)
     both_ends = [[0, 0] for _ in x.shape]
     for i in builtins.range(len(pad) // 2):
         both_ends[-1 - i] = [pad[2 * i], pad[2 * i + 1]]
-    if min(min(each) for each in both_ends) < 0:
-        raise ValueError("negative padding")
     return ops.pad(x, both_ends, value or 0)
 
 

@@ -7,6 +7,8 @@ import numpy as np
 from braid import _braid
 from braid.data import Word
 from braid.io import Source
+from braid.io._keras_losses import as_losses, label_spec
+from braid.io._keras_tables import table_nodes, tables_of
 
 
 def _names(model):
@@ -24,13 +26,15 @@ def _names(model):
     return found
 
 
-def _graph_def(tf, function, names):
+def _graph_def(tf, function, names, tables):
     graph_def = function.graph.as_graph_def()
     nodes = {node.name: node for node in graph_def.node}
     for captured, stand_in in function.graph.captures:
         node = nodes[stand_in.op.name]
         node.ClearField("attr")
-        if captured.dtype == tf.resource:
+        if id(captured) in tables:
+            table_nodes(tf, graph_def, node, tables[id(captured)])
+        elif captured.dtype == tf.resource:
             if id(captured) not in names:
                 raise _braid.InvalidArgument(f"'{stand_in.op.name}' is a resource that is no variable of the model")
             name, variable, _ = names[id(captured)]
@@ -45,63 +49,119 @@ def _graph_def(tf, function, names):
     return graph_def
 
 
+def _escaped(name):
+    return "".join(c if c.isalnum() or c in "_/-" else "\\" + c for c in name)
+
+
 class KerasSource(Source):
     """A Keras model; write_back() sets its weights."""
 
-    def __init__(self, model, loss, label, inputs):
+    def __init__(self, model, loss, label, inputs, output):
         super().__init__({})
         self.model, self._loss, self._label = model, loss, label
-        self._columns = list(inputs) if inputs else [each.name.split(":")[0] for each in model.inputs]
+        self._inputs, self._output = inputs, output
         self._by_name = {}
+        self._check_constraints()
 
+    def _check_constraints(self):
+        bound = [each.path for each in self.model.trainable_variables if getattr(each, "constraint", None) is not None]
+        if bound:
+            raise _braid.InvalidArgument(
+                f"the variable '{bound[0]}' has a constraint, which Keras' optimizers apply behind each step and Braid's "
+                f"do not: build the layer without it ({len(bound)} in all)")
+
+    # -------------------------------------------------------------------------------------------------------- the ends
+    def _input_specs(self, tf):
+        """[(column, TensorSpec)] of the inputs, and what makes the model's argument of their values."""
+        symbols = getattr(self.model, "inputs", None)
+        if symbols:
+            columns = list(self._inputs) if self._inputs else [each.name.split(":")[0] for each in symbols]
+            if len(columns) != len(symbols):
+                raise _braid.InvalidArgument(f"the model has {len(symbols)} inputs, and inputs= names {len(columns)}")
+            specs = [(column, tf.TensorSpec([None, *each.shape[1:]], each.dtype, name=f"in_{column}"))
+                     for column, each in zip(columns, symbols)]
+            struct = getattr(self.model, "_inputs_struct", None)
+            if isinstance(struct, (dict, list, tuple)) and len(tf.nest.flatten(struct)) == len(symbols):
+                import keras
+                return specs, lambda values: keras.tree.pack_sequence_as(struct, list(values))
+            return specs, lambda values: list(values) if len(values) > 1 else values[0]
+        if not self._inputs:
+            raise _braid.InvalidArgument(
+                f"the model '{self.model.name}' is a class of its own, whose inputs are not known: inputs=[\"column\", ...] "
+                "names the columns that it is called with, inputs={\"key\": \"column\"} those of a dict")
+        keys = list(self._inputs) if isinstance(self._inputs, dict) else None
+        columns = list(self._inputs.values()) if keys else list(self._inputs)
+        specs = [(column, self._spec_of(tf, column)) for column in columns]
+        if keys:
+            return specs, lambda values: dict(zip(keys, values))
+        return specs, lambda values: list(values) if len(values) > 1 else values[0]
+
+    def _spec_of(self, tf, column):
+        if column not in self.columns:
+            raise _braid.InvalidArgument(f"the data has no column '{column}': it has {sorted(self.columns)}")
+        value = self.columns[column]
+        kind = tf.float32 if value.dtype.kind == "f" else tf.int64
+        return tf.TensorSpec([None, *value.shape[1:]], kind, name=f"in_{column}")
+
+    def _labels(self, label):
+        """Columns of the labels, one for each loss."""
+        label = self._label or label
+        if isinstance(label, dict):
+            names = list(getattr(self.model, "output_names", label))
+            missing = [each for each in label if each not in names]
+            if missing:
+                raise _braid.InvalidArgument(f"label: the model has no output '{missing[0]}': it has {names}")
+            return [label.get(each) for each in names]
+        return list(label) if isinstance(label, (list, tuple)) else [label]
+
+    # ------------------------------------------------------------------------------------------------------- the graphs
     def job_fields(self, folder, label):
         import tensorflow as tf
-        label = self._label or label
-        names = _names(self.model)
+        specs, argument = self._input_specs(tf)
+        # A model of a class of its own has its variables when it has been called.
+        if not self.model.built or not getattr(self.model, "inputs", None):
+            self.model(argument([tf.zeros([1, *spec.shape[1:]], spec.dtype) for _, spec in specs]), training=False)
+            self._check_constraints()
+        names, tables = _names(self.model), tables_of(tf, self.model)
         self._by_name = {name: keras for name, _, keras in names.values()}
-        specs = [tf.TensorSpec([None, *each.shape[1:]], each.dtype, name=f"in_{name}")
-                 for name, each in zip(self._columns, self.model.inputs)]
-        out = self.model.outputs[0]
-        single = len(out.shape) == 2 and out.shape[1] == 1
-        like_output = self._loss_takes_shape_of_output()
-        truth = tf.TensorSpec([None, *out.shape[1:]] if like_output and not single else [None],
-                              tf.float32 if like_output else tf.int64, name="in_label")
-        loss = self._loss or self.model.loss
+        labels = self._labels(label)
+        losses = as_losses(self.model, self._loss, labels)
+        fed = [*specs, *((each.column, label_spec(tf, each, self.columns.get(each.column))) for each in losses)]
 
         def run(training):
             def call(*values):
-                *inputs, y = values
-                y = tf.reshape(y, [-1, 1]) if single else y
                 with tf.name_scope(""):
-                    predicted = tf.identity(self.model(inputs if len(inputs) > 1 else inputs[0], training=training),
-                                            name="prediction")
-                    return tf.identity(tf.reduce_mean(tf.cast(loss(y, predicted), tf.float32)), name="loss"), predicted
+                    outputs = self.model(argument(values[:len(specs)]), training=training)
+                    flat = tf.nest.flatten(outputs)
+                    loss = self._total(tf, losses, flat, values[len(specs):])
+                    return tf.identity(loss, name="loss"), tf.identity(flat[self._output or 0], name="prediction")
 
-            function = tf.function(call, autograph=False).get_concrete_function(*specs, truth)
-            definition = _graph_def(tf, function, names)
+            function = tf.function(call, autograph=False).get_concrete_function(*(spec for _, spec in fed))
             path = os.path.join(folder, "model.pb" if training else "inference.pb")
             with open(path, "wb") as file:
-                file.write(definition.SerializeToString())
-            fed = [each.op.name for each in function.inputs if each.dtype != tf.resource][:len(specs) + 1]
-            return path, fed, [each.name for each in function.outputs]
+                file.write(_graph_def(tf, function, names, tables).SerializeToString())
+            placeholders = [each.op.name for each in function.inputs if each.dtype != tf.resource][:len(fed)]
+            return path, placeholders, [each.name for each in function.outputs]
 
-        path, fed, (loss_name, prediction) = run(True)
+        path, placeholders, (loss_name, prediction) = run(True)
         inference, _, (_, inference_prediction) = run(False)
-        values = os.path.join(folder, "initial.npz")
-        np.savez(values, **{name: np.asarray(variable.numpy()) for name, variable, _ in names.values()})
-        trained = [name for name, _, keras in names.values() if getattr(keras, "trainable", False)]
-        escape = lambda name: "".join(c if c.isalnum() or c in "_/-" else "\\" + c for c in name)
-        fields = {"file": path, "inference_file": inference, "loss": loss_name, "prediction": prediction,
-                  "label": label, "trainable": "|".join(escape(each) for each in trained),
-                  "initial": Word("FILE"), "initial_file": values,
-                  "feeds": [{"value": value, "column": column} for value, column in zip(fed, self._columns + [label])]}
         if inference_prediction != prediction:
             raise _braid.InvalidArgument(f"the model's outputs are called '{prediction}' in training and "
                                          f"'{inference_prediction}' without")
-        return {"graph": fields}
+        values = os.path.join(folder, "initial.npz")
+        np.savez(values, **{name: np.asarray(variable.numpy()) for name, variable, _ in names.values()})
+        trained = [name for name, _, keras in names.values() if getattr(keras, "trainable", False)]
+        return {"graph": {
+            "file": path, "inference_file": inference, "loss": loss_name, "prediction": prediction,
+            "label": labels[min(self._output or 0, len(labels) - 1)], "trainable": "|".join(map(_escaped, trained)),
+            "initial": Word("FILE"), "initial_file": values,
+            "feeds": [{"value": value, "column": column} for value, (column, _) in zip(placeholders, fed)]}}
 
-    def _loss_takes_shape_of_output(self):
-        return "sparse" not in type(self._loss or self.model.loss).__name__.lower()
+    def _total(self, tf, losses, outputs, labels):
+        """The weighted sum of the outputs' losses, and what layers add: regularizers, add_loss."""
+        parts = [each.weight * each.of(tf, label, outputs[each.output]) for each, label in zip(losses, labels)]
+        parts += [tf.reduce_sum(tf.cast(each, tf.float32)) for each in self.model.losses]
+        return tf.add_n(parts) if len(parts) > 1 else parts[0]
 
     def write_back(self, file=None):
         """Sets the model's weights to the trained values; with `file` also writes them there."""

@@ -10,7 +10,8 @@ from braid import _braid, losses, ops
 from braid.data import Word
 from braid.graph import Graph
 from braid.io import Source
-from braid.io import _aten, _aten_images, _aten_layers, _aten_math, _aten_order, _aten_shapes  # noqa: F401: their rules
+from braid.io import (_aten, _aten_images, _aten_layers, _aten_math, _aten_order,  # noqa: F401: their rules
+                      _aten_places, _aten_shapes)
 
 _LOSSES = {"cross_entropy": losses.softmax, "binary_cross_entropy_with_logits": losses.sigmoid, "mse_loss": losses.squared}
 _CLASSES = {torch.nn.CrossEntropyLoss: torch.nn.functional.cross_entropy,
@@ -140,14 +141,24 @@ class TorchSource(Source):
         if isinstance(self._loss, str):
             if self._loss not in _LOSSES:
                 raise _braid.InvalidArgument(f"there is no loss '{self._loss}': {sorted(_LOSSES)}, or a function")
+            if self._loss == "cross_entropy" and not self._is_a_class_a_row(prediction, label):
+                loss = torch.nn.functional.cross_entropy
+                return self._traced_loss(graph, loss, prediction, fakes[at], fed, label), prediction
             shape = [None] if self._loss == "cross_entropy" else list(prediction.shape)
             kind = "int64" if self._loss == "cross_entropy" else "float32"
             truth = _placeholder(graph, f"in_{label}", shape, kind)
             fed.append((truth, label))
             return ops.identity(_LOSSES[self._loss](prediction, truth), name="loss"), prediction
-        return self._traced_loss(graph, prediction, fakes[at], fed, label), prediction
+        return self._traced_loss(graph, self._loss, prediction, fakes[at], fed, label), prediction
 
-    def _traced_loss(self, graph, prediction, fake, fed, label):
+    def _is_a_class_a_row(self, prediction, label):
+        """Without places that are ignored (-100), where the rows are known."""
+        column = self.columns.get(label)
+        known = column is not None and column.size > 0
+        return len(prediction.shape) == 2 and (column is None or column.ndim == 1 or column.shape[1:] == (1,)) and not (
+            known and column.min() < 0)
+
+    def _traced_loss(self, graph, loss, prediction, fake, fed, label):
         """The loss is a function of PyTorch: exported by itself, and converted."""
         output = _example(fake)
         tries = [self._example_label] if self._example_label is not None else _labels_like(
@@ -157,9 +168,9 @@ class TorchSource(Source):
             try:
                 rows = torch.export.Dim("rows")
                 with torch.no_grad():
-                    if tuple(self._loss(output, example).shape) not in ((), (1,)):
+                    if tuple(loss(output, example).shape) not in ((), (1,)):
                         raise ValueError("the loss is no scalar")
-                exported = torch.export.export(_Wrapped(self._loss), (output, example),
+                exported = torch.export.export(_Wrapped(loss), (output, example),
                                                dynamic_shapes=({0: rows}, {0: rows}))
             except Exception as error:  # noqa: BLE001: another type or shape of the label may do
                 said.append(f"label {example.dtype} {list(example.shape)}: {str(error).splitlines()[0]}")

@@ -171,6 +171,8 @@ TEST_F(GraphFileTest, ErrorsHaveFileAndLine) {
   EXPECT_THAT(error_of(bad_text), HasSubstr("opp"));
   EXPECT_THAT(error_of(write("bad.pb", std::string("\x0a\xff\xff\x01\x02", 5))),
               HasSubstr("neither a binary nor a text"));
+  EXPECT_THAT(error_of(write("model.keras", std::string("PK\x03\x04\xff", 5))),
+              HasSubstr("a file of Keras has no graph: bd.io.keras"));
   EXPECT_THAT(error_of(write("empty.pb", "")), HasSubstr("is empty"));
   EXPECT_THAT(error_of(folder_ / "absent.pb"), HasSubstr("absent.pb"));
 }

@@ -182,10 +182,11 @@ def programs_of(framework):
     import keras_more_programs
     import keras_programs
     import refused_programs
+    import tf1_control
     import tf1_odd
     import tf1_programs
     import tf1_ranking
-    trained = [*tf1_programs.PROGRAMS, *tf1_ranking.PROGRAMS, *tf1_odd.PROGRAMS, *keras_programs.PROGRAMS,
+    trained = [*tf1_programs.PROGRAMS, *tf1_ranking.PROGRAMS, *tf1_odd.PROGRAMS, *tf1_control.PROGRAMS, *keras_programs.PROGRAMS,
                *keras_more_programs.PROGRAMS]
     return trained, refused_programs.PROGRAMS
 

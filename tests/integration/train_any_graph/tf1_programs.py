@@ -70,7 +70,7 @@ class Tf1Program:
                 pairs = list(zip(clipped, [v for _, v in pairs]))
             with tf1.control_dependencies(tf1.get_collection(tf1.GraphKeys.UPDATE_OPS)):
                 train = optimizer.apply_gradients(pairs, name="train")
-            session.run(tf1.global_variables_initializer())
+            session.run([tf1.global_variables_initializer(), tf1.tables_initializer()])
             saved = tf1.global_variables()
             saver = tf1.train.Saver(saved)
             saver.save(session, str(folder / "first"), write_meta_graph=False)

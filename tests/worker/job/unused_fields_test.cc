@@ -26,6 +26,19 @@ TEST(UnusedFieldsTest, StagingThatIsOffReadsNothing) {
       << "of the part of the model that is computed in front of the step";
 }
 
+TEST(UnusedFieldsTest, AJobThatIsPrintedHasNoWarnings) {
+  proto::Job job =
+      parse_job("model { name: 'mlp' } optimizer { kind: SGD learning_rate: 0.1 momentum: 0.5 }", "test");
+  fill_job_defaults(job);
+  EXPECT_THAT(unused_fields(job), testing::Not(IsEmpty()));
+  proto::Job printed = job;
+  clear_unused_defaults(printed);
+  EXPECT_THAT(unused_fields(printed), ElementsAre("optimizer.momentum has no effect: optimizer.kind is SGD"))
+      << "what is not as the defaults make it stays";
+  fill_job_defaults(printed);
+  EXPECT_EQ(printed.SerializeAsString(), job.SerializeAsString()) << "and nothing else has changed";
+}
+
 TEST(UnusedFieldsTest, PoolsOfStagesNeedTheirSwitch) {
   EXPECT_THAT(idle("staging { session_stage_subgraph_thread_pool { } }"),
               ElementsAre("staging.session_stage_subgraph_thread_pool has no effect: "

@@ -131,6 +131,20 @@ TEST(MetricsTest, PredictionsOfOtherRowsThanTheLabelsAreRefused) {
   EXPECT_EQ(values.values()[0].value, 0) << "a weight is of a row, of which two numbers are predicted";
 }
 
+TEST(MetricsTest, AWeightOfARowIsThatOfEachOfItsLabels) {
+  MetricSet labels(Prediction::Probability, {{MetricKind::Accuracy}, {MetricKind::Auc}});
+  labels.add({.predicted = std::vector<float>{5, -5, -5, 5},
+              .labels = std::vector<float>{1, 0, 1, 0},
+              .weights = std::vector<float>{3, 1}});
+  EXPECT_DOUBLE_EQ(labels.values()[0].value, 0.75);
+  EXPECT_NEAR(labels.values()[1].value, 0.75, 1e-9);
+  MetricSet places(Prediction::Classes, {{MetricKind::Accuracy}});
+  places.add({.predicted = std::vector<float>{1, 0, 0, 1, 1, 0, 0, 1},
+              .classes = std::vector<std::int64_t>{0, 1, 1, 0},
+              .weights = std::vector<float>{1, 3}});
+  EXPECT_DOUBLE_EQ(places.values()[0].value, 0.25);
+}
+
 TEST(MetricsTest, ALogLossIsNotClipped) {
   MetricSet set(Prediction::Probability, {{MetricKind::LogLoss}});
   set.add({.predicted = std::vector<float>{1000, -1000}, .labels = std::vector<float>{0, 0}});

@@ -4,9 +4,11 @@
 
 #include <gmock/gmock.h>
 
+#include "engine/import/import.h"
 #include "engine/ir/op.h"
 #include "proto/graph.pb.h"
 #include "tests/worker/model/graph_model.h"
+#include "worker/model/graph_outputs.h"
 
 namespace braid::testing {
 namespace {
@@ -75,6 +77,14 @@ TEST_F(LinearGraph, AnAttachedLossIsTheModelsOwn) {
               HasSubstr("the data has no column 'clicked'"));
 }
 
+TEST_F(LinearGraph, AnAttachedLossTakesTheLogitsBehindASigmoid) {
+  b.op("Identity", {b.op("Sigmoid", {logit_value})}, {}, "probable");
+  const ModelGraph model = build("attach { kind: SIGMOID prediction: 'probable' }");
+  const Graph graph = graph_of(model);
+  EXPECT_EQ(graph.node(node_of(graph, "loss/rows").inputs[0].node).name, "score");
+  EXPECT_EQ(graph.node(node_of(graph, "logit").inputs[0].node).name, "score");
+}
+
 TEST_F(LinearGraph, ASigmoidTellsWhichValueTheLogitsAre) {
   add_loss();
   b.op("Identity", {b.op("Sigmoid", {logit_value})}, {}, "predicted");
@@ -112,6 +122,72 @@ TEST_F(LinearGraph, ALossOfDifferencesMakesAValueOfThePrediction) {
     EXPECT_EQ(build(std::string("loss: '") + each + "' prediction: 'score'").predicts,
               Prediction::Probability)
         << each;
+}
+
+TEST_F(LinearGraph, AProductOfTwoEqualDifferencesIsASquare) {
+  const Output y = b.placeholder("label", DType::Float32, {-1});
+  b.op("Mul", {b.op("Sub", {logit_value, y}), b.op("Sub", {logit_value, y})}, {}, "squares");
+  b.op("SquaredDifference", {b.op("Log1p", {logit_value}), b.op("Log1p", {y})}, {}, "of_logarithms");
+  for (const char* each : {"squares", "of_logarithms"})
+    EXPECT_EQ(build(std::string("loss: '") + each + "' prediction: 'score'").predicts, Prediction::Value)
+        << each;
+}
+
+/// x [?, 3] times w are three numbers a row.
+class WideGraph : public GraphModelTest {
+ protected:
+  WideGraph() {
+    x = b.placeholder("x", DType::Float32, {-1, 3});
+    score = b.op("Identity", {b.matmul(x, variable("w", {3, 3}, zeros({3, 3})))}, {}, "score");
+    y = b.placeholder("label", DType::Float32, {-1, 3});
+    columns[2].row = {3};
+  }
+  const Node& output(const ModelGraph& model, const std::string& name) {
+    graph = graph_of(model);
+    return node_of(graph, name);
+  }
+  Output x, score, y;
+  Graph graph;
+};
+
+TEST_F(WideGraph, LabelsBesideEachOtherAreEachAProbability) {
+  b.op("Sigmoid", {score}, {}, "each");
+  b.op("Identity", {b.reduce_mean(b.op("SquaredDifference", {b.op("Sigmoid", {score}), y}))}, {}, "loss");
+  const ModelGraph model = build("loss: 'loss' prediction: 'each'");
+  EXPECT_EQ(model.predicts, Prediction::Probability);
+  EXPECT_EQ(output(model, "probability").outputs[0].shape, (Shape{-1, 3})) << "rows stay rows";
+  // As TensorFlow writes the loss: with a softplus of the logits alone.
+  b.op("Sub", {b.op("Softplus", {score}), b.mul(score, y)}, {}, "of_logits");
+  EXPECT_EQ(build("loss: 'of_logits' prediction: 'score'").predicts, Prediction::Probability);
+  const Output mask = b.op("Greater", {y, b.constant(Tensor::scalar<float>(0))});
+  const Output truth = b.op("Cast", {mask}, {{"SrcT", DType::Bool}, {"DstT", DType::Float32}});
+  b.op("Sub", {b.op("Softplus", {score}), b.mul(score, truth)}, {}, "of_mask");
+  EXPECT_EQ(build("loss: 'of_mask' prediction: 'score'").predicts, Prediction::Value)
+      << "the label is compared: its numbers are no probabilities";
+}
+
+TEST_F(WideGraph, SharesOfClassesAreALabelOfClasses) {
+  b.op("Softmax", {score}, {}, "shares");
+  b.op("SoftmaxCrossEntropyWithLogits", {score, y}, {}, "loss");
+  for (const char* each : {"shares", "score"})
+    EXPECT_EQ(build(std::string("loss: 'loss' prediction: '") + each + "'").predicts, Prediction::Classes)
+        << each;
+}
+
+TEST(ClassAxisTest, IsWhatTheLabelLeaves) {
+  // Logits [B, 5, 4] with a label of 4 places: five classes, which come last in all outputs.
+  GraphBuilder b;
+  const Output logits = b.placeholder("logits", DType::Float32, {-1, 5, 4});
+  for (const auto& [places, shape] : {std::pair{4, Shape{-1, 4}}, {5, Shape{-1, 5}}}) {
+    Graph graph = import_graph(b.graph());
+    const worker::InputColumn label{"label", DType::Int64, {places}};
+    const ValueRef value = graph.parse_value(logits.name());
+    const auto predicted =
+        worker::predicted_value(graph, value, nullptr, &label, worker::SaidOfPrediction::Nothing);
+    EXPECT_EQ(predicted.kind, Prediction::Classes);
+    worker::add_output_nodes(graph, predicted);
+    EXPECT_EQ(graph.node(graph.find("class")).outputs[0].shape, shape) << places;
+  }
 }
 
 TEST_F(LinearGraph, PatternsSayWhatIsTrained) {

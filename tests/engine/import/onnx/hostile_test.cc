@@ -63,6 +63,7 @@ TEST(OnnxHostileTest, WhatDoesNotFitIsAProblemOfItsNode) {
       {"MaxPool", {{4}}, ints("kernel_shape", "2, 2"), "does not fit an input of shape [4]"},
       {"ReverseSequence", {image, {1}}, number("batch_axis", 5), "one must be 0, the other 1"},
       {"SoftmaxCrossEntropyLoss", {{3}, {3}}, "", "axis 1 is not one of 1 axes"},
+      {"SoftmaxCrossEntropyLoss", {{2, 3}, {2, 3}}, "", "its labels are floats"},
       {"SoftmaxCrossEntropyLoss", {image, {-2}}, "", "input 1 is missing"},
       {"BatchNormalization", {{}, {2}, {2}, {2}, {2}}, number("training_mode", 1), "has no channels"},
       {"Einsum", {{2}}, text("equation", "abcdef...->a"), "another rank"},

@@ -22,6 +22,29 @@ TEST(LookupTableTest, FindsWhatIsThereAndElseTheDefault) {
   EXPECT_EQ(names[0].shape(), (Shape{1, 2}));
 }
 
+/// The lookups of a step: x is fed, the table is known.
+std::vector<std::int64_t> looked_up(const Tensor& x, const Tensor& keys) {
+  Graph graph;
+  const ValueRef fed = add_input(graph, "x", x.dtype(), x.shape());
+  Node find;
+  find.name = "find";
+  find.op = &OpRegistry::global().require("braid.LookupTableFind");
+  find.inputs = {fed, add_known(graph, "default", i64({}, {-1})), add_known(graph, "keys", keys),
+                 add_known(graph, "values", i64({2}, {10, 11}))};
+  const NodeId id = graph.add(std::move(find));
+  Execution execution;
+  execution.feeds[fed.node] = x;
+  return tensor_to_int64s(evaluate(graph, execution, {{id, 0}})[0]);
+}
+
+TEST(LookupTableTest, NumbersOfAStepAreLookedUpInAKnownTable) {
+  const std::vector<std::int32_t> x{5, 9, 6, 5}, keys{5, 6};
+  const std::vector<std::int64_t> expected{10, -1, 11, 10};
+  EXPECT_EQ(looked_up(i64({2, 2}, {5, 9, 6, 5}), i64({2}, {5, 6})), expected);
+  EXPECT_EQ(looked_up(Tensor::from<std::int32_t>({2, 2}, x), Tensor::from<std::int32_t>({2}, keys)),
+            expected);
+}
+
 TEST(LookupTableTest, AFilesLinesOrColumnsAreATable) {
   const TempDir directory;
   const std::string file = (directory.path() / "words.txt").string();

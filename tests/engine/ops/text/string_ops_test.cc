@@ -25,6 +25,13 @@ TEST(StringHashTest, GivesTensorFlowsBuckets) {
             (Doubles{4, 2, 8}));
 }
 
+TEST(StringHashTest, IntegersHashAsTheirDigits) {
+  for (const char* op : {"StringToHashBucketFast", "StringToHashBucket"})
+    EXPECT_EQ(values(op, {Tensor::from<std::int64_t>({3}, std::vector<std::int64_t>{7, -12, 1234567890123})},
+                     {{"num_buckets", 1000}}),
+              values(op, {text({"7", "-12", "1234567890123"})}, {{"num_buckets", 1000}}));
+}
+
 // Appendix A of the paper on SipHash: key 00 01 ... 0f, text 00 01 ... 0e.
 TEST(StringHashTest, SipHashOfThePaper) {
   std::string message;

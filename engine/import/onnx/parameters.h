@@ -1,0 +1,22 @@
+// Which initializers of an ONNX model are parameters. A file holds all numbers of a model as initializers:
+// weights that training changes, and constants that it must not. Thread rule: pure functions.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "proto/onnx.pb.h"
+
+namespace braid::onnx {
+
+/// Names of initializers that training may change. Where PyTorch's exporter has written what each is, those
+/// of kind PARAMETER. Otherwise all but those that an operator takes as a setting (statistics of batch
+/// normalisation, weights of classes, limits, scales), and single numbers in files of other exporters, which
+/// write the constants of formulas so.
+std::set<std::string> parameters_of(const ModelProto& model);
+
+/// What whoever trains the model should know, a sentence each: normalisation that was exported for inference.
+std::vector<std::string> remarks_on_training(const ModelProto& model);
+
+}  // namespace braid::onnx

@@ -1,0 +1,85 @@
+"""Programs with the control flow that TensorFlow 1 writes: Switch and Merge, frames with TensorArrays; and ids that are looked up."""
+
+import tensorflow as tf
+from tf1_programs import Tf1Program, dense, sigmoid_loss, variable
+
+tf1 = tf.compat.v1
+
+
+class FirstControlFlow(Tf1Program):
+    """Conditionals and loops as TensorFlow 1 builds them, and their gradients."""
+
+    def export(self, folder, kind):
+        tf1.disable_control_flow_v2()
+        try:
+            return super().export(folder, kind)
+        finally:
+            tf1.enable_control_flow_v2()
+
+
+def conditionals(inputs):
+    """A branch by a placeholder with a default, one by the batch, and a loss with weights, which asserts their shape."""
+    training = tf1.placeholder_with_default(True, [], name="is_training")
+    h = dense(inputs["dense"], "h", 8)
+    h = tf.cond(training, lambda: h * 0.5, lambda: h)
+    h = tf.cond(tf.reduce_mean(inputs["dense"]) > 0, lambda: tf.tanh(h), lambda: tf.cond(training, lambda: h, lambda: -h))
+    logit = tf.squeeze(dense(h, "out", 1), 1)
+    return tf1.losses.sigmoid_cross_entropy(inputs["label"], logit, weights=tf.abs(inputs["dense"][:, 0])), logit
+
+
+def frames(inputs):
+    """A recurrent layer over an array of the steps, as dynamic_rnn writes it, and a scan."""
+    x = tf.transpose(tf.reshape(inputs["steps"], [-1, 5, 3]), [1, 0, 2])
+    steps = tf.TensorArray(tf.float32, 5).unstack(x)
+    w = variable("w", [7, 4], 0.4)
+    zero = tf.zeros([tf.shape(x)[1], 4])
+    last, _, seen = tf.while_loop(
+        lambda h, i, seen: i < 5,
+        lambda h, i, seen: ((new := tf.tanh(tf.matmul(tf.concat([steps.read(i), h], 1), w))), i + 1, seen.write(i, new)),
+        (zero, 0, tf.TensorArray(tf.float32, 5)))
+    mixed = variable("s", [3, 3], 0.4)
+    scanned = tf.scan(lambda s, row: tf.tanh(tf.matmul(s, mixed) + row), x)
+    logit = tf.squeeze(dense(tf.concat([last, tf.reduce_mean(seen.stack(), 0), scanned[-1]], 1), "out", 1), 1)
+    return sigmoid_loss(inputs["label"], logit), logit
+
+
+def lengths(inputs):
+    """A recurrent layer that turns as often as the batch's longest row has steps, and a loop until a sum is reached."""
+    x = tf.transpose(tf.reshape(inputs["steps"], [-1, 5, 3]), [1, 0, 2])
+    steps = tf.TensorArray(tf.float32, 5).unstack(x)
+    count = tf.cast(inputs["length"], tf.int32) + 1
+    w, zero = variable("w", [7, 4], 0.4), tf.zeros([tf.shape(x)[1], 4])
+
+    def step(i, h, seen):
+        new = tf.tanh(tf.matmul(tf.concat([steps.read(i), h], 1), w))
+        taken = (i < count)[:, None]
+        return i + 1, tf.where(taken, new, h), seen.write(i, tf.where(taken, new, zero))
+
+    last, seen = tf.while_loop(lambda i, *_: i < tf.minimum(5, tf.maximum(1, tf.reduce_max(count))), step,
+                               (0, zero, tf.TensorArray(tf.float32, 5)))[1:]
+    until = tf.while_loop(lambda v: tf.reduce_sum(v) < 90.0, lambda v: [v * 1.5 + 0.1], [tf.abs(last)], maximum_iterations=6)[0]
+    ends = tf.concat([last, tf.reduce_sum(seen.stack(), 0), until], 1)
+    logit = tf.squeeze(dense(ends, "out", 1), 1)
+    return sigmoid_loss(inputs["label"], logit), logit
+
+
+def looked_up(inputs):
+    """Ids by a table, by a hash of their digits and by their remainder."""
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(
+        tf.constant([2, 4, 6, 8], tf.int64), tf.constant([0, 1, 2, 3], tf.int64)), 4)
+    ids = inputs["ids"]
+    rows = [tf.nn.embedding_lookup(variable(name, [count, 4]), each) for name, count, each in (
+        ("by_table", 5, table.lookup(ids)), ("by_hash", 20, tf.strings.to_hash_bucket_fast(tf.strings.as_string(ids), 20)),
+        ("by_rest", 7, tf.math.floormod(ids * 31 + 3, 7)))]
+    logit = tf.squeeze(dense(tf.reshape(tf.concat(rows, -1), [-1, 24]), "out", 1), 1)
+    return sigmoid_loss(inputs["label"], logit), logit
+
+
+CLICK = {"dense": ((6,), "float"), "label": ((), "label")}
+PROGRAMS = [
+    FirstControlFlow("conditionals", CLICK, conditionals, parallel=False),
+    FirstControlFlow("frames", {"steps": ((15,), "float"), "label": ((), "label")}, frames, no_keep="gradients of a loop"),
+    FirstControlFlow("lengths", {"steps": ((15,), "float"), "length": ((), 5), "label": ((), "label")}, lengths,
+                     parallel=False, no_keep="gradients of a loop"),
+    Tf1Program("looked_up", {"ids": ((2,), 10), "label": ((), "label")}, looked_up),
+]
