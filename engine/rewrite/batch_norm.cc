@@ -35,11 +35,7 @@ class Writer {
     node.op = &OpRegistry::global().require(op);
     node.inputs = std::move(inputs);
     node.attrs = std::move(attrs);
-    node.id = kNoNode;
-    node.outputs.clear();
-    node.known_values.clear();
-    node.name = r_.graph.unique_name(like_.name + "/" + std::string(op));
-    return {r_.graph.add(std::move(node)), 0};
+    return {add_node(r_.graph, std::move(node), like_.name + "/" + std::string(op)), 0};
   }
   ValueRef scalar(double value) {
     Tensor tensor(dtype_, Shape{});

@@ -174,7 +174,7 @@ class ChannelsLast : private ImageValues {
   }
 
   /// Whether half of the operands that are as large as the result are T of something.
-  bool is_worth_it(const Node& node, const std::vector<ValueRef>& operands, const Shape& result) const {
+  bool is_worth_it(const std::vector<ValueRef>& operands, const Shape& result) const {
     int ready = 0, others = 0;
     for (const ValueRef operand : operands) {
       if (shape(operand) != result) continue;
@@ -183,7 +183,7 @@ class ChannelsLast : private ImageValues {
       else if (!keeps_elements(result, inverse(channels_to_front(result.rank()))))
         ++others;
     }
-    return ready > 0 && ready >= others && !node.outputs.empty();
+    return ready > 0 && ready >= others;
   }
 
   /// An operand that broadcasts to T's result, for what T is applied to.
@@ -198,7 +198,7 @@ class ChannelsLast : private ImageValues {
   int sink_elementwise(const Node& node) {
     const Shape result = node.outputs[0].shape;
     if (node.outputs.size() != 1 || channels_to_front(result.rank()).empty() ||
-        !is_worth_it(node, node.inputs, result))
+        !is_worth_it(node.inputs, result))
       return 0;
     Node made = node;
     for (ValueRef& input : made.inputs) input = operand_behind(node, input, result.rank());

@@ -69,20 +69,12 @@ std::optional<Products> find_padded(const Rewrite& r, const Match& match) {
 
 // ----------------------------------------------------------------------------------------------------- build
 
-NodeId add_node(Rewrite& r, Node node, const std::string& name) {
-  node.id = kNoNode;
-  node.outputs.clear();
-  node.known_values.clear();
-  node.name = r.graph.unique_name(name);
-  return r.graph.add(std::move(node));
-}
-
 ValueRef add_constant(Rewrite& r, const Node& near, const std::string& name, Tensor value) {
   Node node;
   node.op = &OpRegistry::global().require("Const");
   node.attrs = {{"dtype", value.dtype()}, {"value", std::move(value)}};
   node.device = near.device;
-  return {add_node(r, std::move(node), name), 0};
+  return {add_node(r.graph, std::move(node), name), 0};
 }
 
 NodeId widen(Rewrite& r, const Node& joined) {
@@ -96,7 +88,7 @@ NodeId widen(Rewrite& r, const Node& joined) {
   } else {
     wide.attrs.set("width", aligned(r, shape[1]));
   }
-  return add_node(r, std::move(wide), joined.name + "/aligned");
+  return add_node(r.graph, std::move(wide), joined.name + "/aligned");
 }
 
 /// Whether this is the gradient of the product's first factor, whose columns are only cut off.
@@ -128,7 +120,7 @@ void widen_forward(Rewrite& r, NodeId id, ValueRef wide, const Shape& shape) {
                 add_constant(r, product, product.name + "/paddings",
                              Tensor::from<std::int32_t>(
                                  {2, 2}, std::array{0, transposed ? 0 : zeros, 0, transposed ? zeros : 0}))};
-  const ValueRef padded{add_node(r, std::move(pad), product.name + "/padded"), 0};
+  const ValueRef padded{add_node(r.graph, std::move(pad), product.name + "/padded"), 0};
   for (const NodeId user : r.users.of(product.inputs[1].node))
     if (is_input_gradient(r, user, product, shape))
       replace(r.plan, user, with_inputs(r.node(user), {r.node(user).inputs[0], padded}), "/aligned");
@@ -146,7 +138,7 @@ void build_padded(Rewrite& r, const Match& match, const Products& products) {
     Node first = old;
     first.op = &OpRegistry::global().require("braid.LeadingRows");
     first.attrs = {{"rows", shape[1]}};
-    first.inputs = {{add_node(r, with_inputs(old, {wide, old.inputs[1]}), old.name + "/aligned"), 0}};
+    first.inputs = {{add_node(r.graph, with_inputs(old, {wide, old.inputs[1]}), old.name + "/aligned"), 0}};
     replace(r.plan, product, std::move(first), "/rows");
   }
 }

@@ -69,11 +69,7 @@ std::optional<ValueRef> ImageValues::behind(ValueRef value) const {
 }
 
 NodeId ImageValues::add(Node node, const std::string& name) {
-  node.id = kNoNode;
-  node.outputs.clear();
-  node.known_values.clear();
-  node.name = graph_.unique_name(name);
-  return graph_.add(std::move(node));
+  return add_node(graph_, std::move(node), name);
 }
 
 ValueRef ImageValues::add(const Node& like, const char* op, std::vector<ValueRef> inputs, AttrMap attrs) {

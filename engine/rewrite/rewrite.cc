@@ -59,13 +59,17 @@ bool same_attributes(const Node& a, const Node& b) {
   return !differs(a.attrs, b.attrs) && !differs(b.attrs, a.attrs);
 }
 
-NodeId replace(Plan& plan, NodeId old, Node node, const char* suffix) {
-  Graph& graph = plan.program.graph;
+NodeId add_node(Graph& graph, Node node, const std::string& name) {
   node.id = kNoNode;
   node.outputs.clear();
   node.known_values.clear();
-  node.name = graph.unique_name(graph.node(old).name + suffix);
-  const NodeId made = graph.add(std::move(node));
+  node.name = graph.unique_name(name);
+  return graph.add(std::move(node));
+}
+
+NodeId replace(Plan& plan, NodeId old, Node node, const char* suffix) {
+  Graph& graph = plan.program.graph;
+  const NodeId made = add_node(graph, std::move(node), graph.node(old).name + suffix);
   for (NodeId id = 0; id < graph.size(); ++id) {
     Node& user = graph.mutable_node(id);
     if (user.removed || id == made) continue;

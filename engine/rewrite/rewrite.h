@@ -1,6 +1,7 @@
 // What passes that put one node in the place of others have in common. Thread rule: one thread.
 #pragma once
 
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -23,6 +24,8 @@ bool together(const Node& a, const Node& b);
 /// Whether both have equal attributes, without annotations (_name). Tensors count as different.
 bool same_attributes(const Node& a, const Node& b);
 
+/// Adds a copy of a node, whose outputs are inferred anew, under `name` or a name like it.
+NodeId add_node(Graph& graph, Node node, const std::string& name);
 /// Puts `node`, whose first outputs are what those of `old` were, in the place of `old`; its name is that of
 /// `old` and `suffix`. Whoever uses or names `old` does so with the new node; `old` is left for prune.
 NodeId replace(Plan& plan, NodeId old, Node node, const char* suffix);

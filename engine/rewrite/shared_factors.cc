@@ -133,14 +133,6 @@ class SharedFactors {
     return own_axes(to, from);
   }
 
-  static NodeId add(Rewrite& r, Node node, const std::string& name) {
-    node.id = kNoNode;
-    node.outputs.clear();
-    node.known_values.clear();
-    node.name = r.graph.unique_name(name);
-    return r.graph.add(std::move(node));
-  }
-
   static Node reshape(Rewrite& r, const Node& like, ValueRef value, const Shape& shape) {
     const auto rank = static_cast<std::int64_t>(shape.rank());
     Node sizes = like;
@@ -150,7 +142,7 @@ class SharedFactors {
     Node node = like;
     node.op = &OpRegistry::global().require("Reshape");
     node.attrs = {};
-    node.inputs = {value, {add(r, std::move(sizes), like.name + "/sizes"), 0}};
+    node.inputs = {value, {add_node(r.graph, std::move(sizes), like.name + "/sizes"), 0}};
     return node;
   }
 
@@ -166,7 +158,7 @@ class SharedFactors {
     if (to == from) return value;
     auto& made = joined_[{value, to.rank()}];
     if (made.node != kNoNode && together(r.node(made.node), like)) return made;
-    made = {add(r, reshape(r, like, value, to), like.name + "/rows"), 0};
+    made = {add_node(r.graph, reshape(r, like, value, to), like.name + "/rows"), 0};
     return made;
   }
 
@@ -185,7 +177,7 @@ class SharedFactors {
 
   void build_product(Rewrite& r, const Match& match, int own) {
     const Node product = r.node(match[0]);
-    const NodeId made = add(r, product_of_rows(r, product, own), product.name + "/of_rows");
+    const NodeId made = add_node(r.graph, product_of_rows(r, product, own), product.name + "/of_rows");
     replace(plan_, product.id, reshape(r, product, {made, 0}, product.outputs[0].shape), "/matrices");
   }
 
@@ -196,7 +188,7 @@ class SharedFactors {
       replace(plan_, sum.id, std::move(made), "/of_rows");
       return;
     }
-    const ValueRef rows{add(r, std::move(made), product.name + "/of_rows"), 0};
+    const ValueRef rows{add_node(r.graph, std::move(made), product.name + "/of_rows"), 0};
     replace(plan_, sum.id, reshape(r, sum, rows, sum.outputs[0].shape), "/matrices");
   }
 

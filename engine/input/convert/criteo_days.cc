@@ -17,6 +17,7 @@
 #include "base/files.h"
 #include "engine/input/convert/bag_tables.h"
 #include "engine/input/convert/id_numbers.h"
+#include "engine/input/convert/item_writer.h"
 #include "engine/input/files/data_file.h"
 #include "engine/input/formats/criteo_fields.h"
 #include "engine/input/formats/field_reader.h"
@@ -33,29 +34,7 @@ struct Front {
   float dense[kMlperfDense] = {};
 };
 
-/// Items that are written behind each other, a chunk at a time.
-template <class T>
-class Column {
- public:
-  explicit Column(const Path& path) : file_(File::create(path)) {}
-  void add(const T& item) {
-    waiting_.push_back(item);
-    if (waiting_.size() == kItems) flush();
-  }
-  void finish() {
-    flush();
-    file_.close();
-  }
-
- private:
-  static constexpr std::size_t kItems = 65536;
-  void flush() {
-    file_.write(std::as_bytes(std::span(waiting_)));
-    waiting_.clear();
-  }
-  File file_;
-  std::vector<T> waiting_;
-};
+constexpr std::size_t kItemsAtOnce = 65536;  // items that are written at once
 
 template <class T>
 void read_items(const File& file, std::int64_t first, std::span<T> to) {
@@ -172,10 +151,10 @@ class Conversion {
     }
     const std::int64_t bad_before = bad_.count();
     FieldReader lines(open_bytes(options_.days[day]), '\t');
-    Column<Front> fronts(front_of(day));
-    std::vector<std::unique_ptr<Column<std::uint32_t>>> columns;
+    ItemWriter<Front> fronts(front_of(day), kItemsAtOnce);
+    std::vector<std::unique_ptr<ItemWriter<std::uint32_t>>> columns;
     for (std::size_t c = 0; c < kCriteoCategories; ++c)
-      columns.push_back(std::make_unique<Column<std::uint32_t>>(values_of(day, c)));
+      columns.push_back(std::make_unique<ItemWriter<std::uint32_t>>(values_of(day, c), kItemsAtOnce));
     Front front;
     std::uint32_t categories[kCriteoCategories];
     while (lines.next()) {

@@ -11,11 +11,12 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "engine/input/convert/item_writer.h"
 
 namespace braid {
 namespace {
 
-constexpr std::size_t kValuesAtOnce = std::size_t{1} << 18;  // values that are read at once
+constexpr std::size_t kValuesAtOnce = std::size_t{1} << 18;  // values that are read, or written, at once
 constexpr int kMostParts = 1024;
 
 std::uint32_t hash(std::uint32_t value) {
@@ -43,30 +44,7 @@ void for_each_chunk(const std::filesystem::path& path, const Visit& visit) {
   }
 }
 
-/// Items of a file that is written from front to back.
-template <class T>
-class Items {
- public:
-  explicit Items(const std::filesystem::path& path) : file_(File::create(path)) {}
-  void add(const T& item) {
-    waiting_.push_back(item);
-    if (waiting_.size() == kValuesAtOnce) flush();
-  }
-  void finish() {
-    flush();
-    file_.close();
-  }
-
- private:
-  void flush() {
-    file_.write(std::as_bytes(std::span(waiting_)));
-    waiting_.clear();
-  }
-  File file_;
-  std::vector<T> waiting_;
-};
-
-/// Items of such a file from front to back.
+/// Items of a file of ItemWriter, from front to back.
 template <class T>
 class Reader {
  public:
@@ -128,7 +106,7 @@ class ColumnInParts {
 
   bool find_firsts(int part) {
     table_.clear();
-    Items<First> firsts(scratch("first", part));
+    ItemWriter<First> firsts(scratch("first", part), kValuesAtOnce);
     std::uint64_t place = 0;
     bool fits = true;
     for (const std::filesystem::path& file : options_.values)
@@ -148,12 +126,12 @@ class ColumnInParts {
   /// All values by their first places. Result: how many.
   std::uint64_t number() {
     std::vector<std::unique_ptr<Reader<First>>> firsts;
-    std::vector<std::unique_ptr<Items<Numbered>>> numbers;
+    std::vector<std::unique_ptr<ItemWriter<Numbered>>> numbers;
     using Next = std::pair<std::uint64_t, int>;
     std::priority_queue<Next, std::vector<Next>, std::greater<>> next;
     for (int part = 0; part < parts_; ++part) {
       firsts.push_back(std::make_unique<Reader<First>>(scratch("first", part)));
-      numbers.push_back(std::make_unique<Items<Numbered>>(scratch("numbers", part)));
+      numbers.push_back(std::make_unique<ItemWriter<Numbered>>(scratch("numbers", part), kValuesAtOnce));
       if (const First* const first = firsts.back()->peek()) next.emplace(first->place, part);
     }
     std::uint64_t count = 0;
@@ -205,7 +183,7 @@ bool number_at_once(const NumberColumnOptions& options, std::uint64_t& distinct)
   NumberTable table(options.memory_bytes);
   bool fits = true;
   for (std::size_t f = 0; f < options.values.size() && fits; ++f) {
-    Items<std::int32_t> ids(options.ids[f]);
+    ItemWriter<std::int32_t> ids(options.ids[f], kValuesAtOnce);
     for_each_chunk<std::uint32_t>(options.values[f], [&](std::span<std::uint32_t> values, std::uint64_t) {
       for (std::size_t i = 0; i < values.size() && fits; ++i) {
         const auto number =
