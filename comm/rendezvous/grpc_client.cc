@@ -164,7 +164,7 @@ class GrpcRendezvous final : public Rendezvous {
   template <class Method, class Request, class Reply>
   void call(Method method, const Request& request, Reply& reply, const std::string& what,
             const WaitContext& wait) {
-    auto place = fmt::format("[rendezvous] {} at {}", what, address_);
+    auto place = fmt::format("[rendezvous] {} at rank 0, which leads ({})", what, address_);
     std::string last_error = "no answer";
     bool unreachable = false;
     for (;;) {

@@ -97,5 +97,22 @@ TEST_F(LeftBehindFaultTest, ALeaderThatIsAskedToStopBeforeItsFirstStepStopsAll) 
   });
 }
 
+TEST_F(LeftBehindFaultTest, AServerThatIsAskedToStopBeforeTheFirstStepStopsAll) {
+  const Job job = mmoe().with({"steps=1000000", "strategy.kind=PS", "strategy.deadline_seconds=30",
+                               "strategy.start_deadline_seconds=60", "input.generator.rows=400000"});
+  in_some_attempt([&] {
+    Cluster cluster(directory() / "job", job, {2, 2});
+    for (const int worker : {0, 1})
+      ASSERT_TRUE(cluster.worker(worker).says("of 2; cluster")) << cluster.worker(worker).err();
+    std::this_thread::sleep_for(500ms);
+    cluster.server(1).signal(SIGTERM);
+    const auto since = Clock::now();
+    EXPECT_THAT(cluster.exit_codes(kSlack), ::testing::Each(kTerminated)) << cluster.worker(0).err();
+    EXPECT_LT(Clock::now() - since, 30s) << "before any deadline";
+    EXPECT_THAT(cluster.worker(0).err(),
+                HasSubstr("was asked to stop before the job had its initial values"));
+  });
+}
+
 }  // namespace
 }  // namespace braid::integration

@@ -78,6 +78,7 @@ int serve(ps::PsServer& server, const proto::Strategy& job, StopFlag& stop) {
   const auto deadline = to_ms(job.deadline_seconds() + job.start_deadline_seconds());
   const auto idle_limit = to_ms(job.server_idle_seconds());
   std::optional<Clock::time_point> patience, told;
+  bool before_start = false;  // asked to stop, and the workers hear so in the place of any answer
   const auto lost = [&] { return server.job_end() == ps::JobEnd::Lost; };
   while (!(told && (server.core().all_gone() ||
                     (server.core().nobody_here() && Clock::now() >= *told + kLateComers)))) {
@@ -85,10 +86,14 @@ int serve(ps::PsServer& server, const proto::Strategy& job, StopFlag& stop) {
     if ((stop.requested() || lost()) && !patience) {
       // What a worker's step and its checkpoint may take.
       patience = Clock::now() + deadline;
-      if (stop.requested()) server.core().vote_to_stop();
+      before_start = stop.requested() && server.core().stop_before_start(
+                                             "it was asked to stop before the job had its initial values");
+      if (stop.requested() && !before_start) server.core().vote_to_stop();
     }
     // The leader leaves before it says that the servers are to end, and must be answered.
-    const bool serves = server.core().serves_workers() || (!told && server.core().leader_left());
+    const bool serves = before_start
+                            ? !server.core().nobody_here()
+                            : server.core().serves_workers() || (!told && server.core().leader_left());
     if (patience && (!serves || Clock::now() >= *patience)) break;
     if (!patience && !told && server.core().idle(Clock::now()) >= idle_limit) {
       log_error(

@@ -191,7 +191,8 @@ TEST(GrpcRendezvousTest, AHostThatNeverComesIsNamed) {
     auto message = error_of<DeadlineExceeded>([&] {
       make_grpc_rendezvous(address, {"job", 1})->set_text("key", "value", within(300ms));
     });
-    EXPECT_THAT(message, HasSubstr("set 'key' at " + address + ": deadline exceeded: "));
+    EXPECT_THAT(message,
+                HasSubstr("set 'key' at rank 0, which leads (" + address + "): deadline exceeded: "));
     EXPECT_THAT(message, HasSubstr("onnection refused"));
   });
 }
