@@ -98,7 +98,9 @@ bool ClusterSpec::single_machine() const { return !partial && world == 1 && ps.e
 std::string ClusterSpec::describe() const {
   std::string text = task_name(task);
   if (is_leader()) text += " (leader)";
-  if (rank)
+  if (rank && partial)
+    text += fmt::format(", rank {}", *rank);
+  else if (rank)
     text += fmt::format(", rank {} of {}, local rank {} of {}", *rank, world, local_rank, local_world);
   text += "; cluster:";
   const char* separator = " ";

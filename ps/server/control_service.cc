@@ -142,7 +142,7 @@ class Service final : public proto::ParameterServer::CallbackService {
       core_.require_leader(sender);
       const auto directory = checkpoint_directory(request->directory());
       const auto snapshot = core_.snapshot(sender, request->step(), wait);
-      const ShardInfo shard = write_shard(*snapshot, options_.count, directory, request->run());
+      const ShardInfo shard = write_shard(*snapshot, core_.count(), directory, request->run());
       reply->set_file(shard.file);
       reply->set_bytes(shard.bytes);
       reply->set_crc(shard.crc);

@@ -24,7 +24,6 @@ enum class JobEnd {
 struct ControlServiceOptions {
   std::string listen;  // "host:port", port 0 picks a free one
   int index = 0;
-  int count = 1;
   int data_port = 0;
   std::string unix_path;
   bool shared_memory = false;                 // carries the bytes of that socket's connections

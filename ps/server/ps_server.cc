@@ -57,7 +57,6 @@ struct PsServer::Impl {
     ControlServiceOptions control_options;
     control_options.listen = options.grpc_listen;
     control_options.index = options.index;
-    control_options.count = options.count;
     control_options.data_port = port_of(data->address());
     control_options.unix_path = local ? options.unix_socket : "";
     control_options.shared_memory = options.shared_memory;
@@ -122,14 +121,15 @@ struct PsServer::Impl {
 PsServer::PsServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 std::unique_ptr<PsServer> PsServer::start(Options options) {
-  if (options.count < 1 || options.index < 0 || options.index >= options.count)
+  if (options.count < 0 || options.index < 0 || (options.count > 0 && options.index >= options.count))
     throw InvalidArgument(fmt::format("[ps] there is no server {} of {}", options.index, options.count));
   auto impl = std::make_unique<Impl>(options);
   impl->listen();
   if (options.metrics != nullptr)
     ServerCounters::publish(impl->core.counters(), *options.metrics, options.index);
-  log_info("[ps] server {} of {}: control on {}, data on {}", options.index, options.count,
-           impl->control->address(), impl->data->address());
+  log_info("[ps] server {}{}: control on {}, data on {}", options.index,
+           options.count > 0 ? fmt::format(" of {}", options.count) : "", impl->control->address(),
+           impl->data->address());
   return std::unique_ptr<PsServer>(new PsServer(std::move(impl)));
 }
 

@@ -30,7 +30,7 @@ class PsServer {
  public:
   struct Options {
     int index = 0;
-    int count = 1;
+    int count = 1;  // 0: as the first worker says
     std::string grpc_listen = "0.0.0.0:0";
     std::string data_listen = "0.0.0.0:0";
     std::string

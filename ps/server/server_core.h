@@ -50,7 +50,7 @@ class ServerCore {
  public:
   struct Options {
     int index = 0;
-    int count = 1;
+    int count = 1;  // of the job's servers; 0: as the first worker says
     int table_threads = 1;
     std::chrono::milliseconds heartbeat_timeout{
         30000};                 // see Membership; also how long a lost worker is waited for
@@ -105,6 +105,8 @@ class ServerCore {
   /// Rounds applied (BSP), and whether initial values are there.
   std::uint64_t version() const;
   bool started() const;
+  /// Servers of the job.
+  int count() const;
   /// Every worker has left or is lost.
   bool all_gone() const;
   /// The job has started, and a worker that takes part has not left and is not lost.
@@ -172,7 +174,7 @@ class ServerCore {
   std::string who_is_missing(const PullJob& job, TableId table, Clock::time_point now) const;
   std::optional<ErrorRecord> why_give_up(const PullJob& job, Clock::time_point now) const;
 
-  const Options options_;
+  Options options_;  // all but `count` stays; that is guarded by mutex_ where it was 0
   const std::uint64_t instance_;
   const std::shared_ptr<ServerCounters> counters_;
   BufferPool pool_;

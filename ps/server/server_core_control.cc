@@ -22,18 +22,20 @@ constexpr std::int64_t kMostDim = std::int64_t{1} << 24;
 // out.
 constexpr std::uint64_t kMostIncarnationStep = 1000;
 
-/// What is wrong with it whatever the server holds. Throws: InvalidArgument.
+/// What is wrong with it whatever the server holds. Throws: InvalidArgument. REQUIRES: the core's lock.
 void check_registration(const Registration& r, const ServerCore::Options& options) {
   if (r.job.empty()) throw InvalidArgument("[ps] a registration without the job's name");
   if (r.job.size() > kMostJobName || r.workers > kMostWorkers)
     throw InvalidArgument(
         fmt::format("[ps] a job's name has at most {} bytes and a job {} workers, got {} and {}",
                     kMostJobName, kMostWorkers, r.job.size(), r.workers));
-  if (r.server != options.index || r.servers != options.count)
+  const bool is_count = options.count > 0 ? r.servers == options.count : r.servers > options.index;
+  if (r.server != options.index || !is_count)
     throw InvalidArgument(
-        fmt::format("[ps] worker {} ({}) takes this for server {} of {}, but it is server {} of {}: "
+        fmt::format("[ps] worker {} ({}) takes this for server {} of {}, but it is server {}{}: "
                     "compare the cluster specs",
-                    r.worker, r.address, r.server, r.servers, options.index, options.count));
+                    r.worker, r.address, r.server, r.servers, options.index,
+                    options.count > 0 ? fmt::format(" of {}", options.count) : ""));
   if (r.workers < 1 || r.worker < kObserver || r.worker >= r.workers)
     throw InvalidArgument(fmt::format("[ps] there is no worker {} in a job of {}", r.worker, r.workers));
 }
@@ -41,8 +43,8 @@ void check_registration(const Registration& r, const ServerCore::Options& option
 }  // namespace
 
 void ServerCore::enter(const Registration& r) {
-  check_registration(r, options_);
   std::lock_guard lock(mutex_);
+  check_registration(r, options_);
   if (broken_) throw_error(*broken_);
   if (!job_.empty() && r.job != job_)
     throw InvalidArgument(
@@ -71,6 +73,7 @@ void ServerCore::enter(const Registration& r) {
       throw Unavailable(fmt::format("[ps] server {}: job '{}' is at incarnation {}, not yet {}",
                                     options_.index, job_, incarnation_, r.incarnation));
   }
+  if (options_.count == 0) options_.count = r.servers;
   if (job_.empty() || r.incarnation > incarnation_) {
     refusal_ = nullptr;
     refused_.clear();
@@ -347,6 +350,11 @@ std::uint64_t ServerCore::version() const {
 bool ServerCore::started() const {
   std::lock_guard lock(mutex_);
   return started_;
+}
+
+int ServerCore::count() const {
+  std::lock_guard lock(mutex_);
+  return options_.count;
 }
 
 void ServerCore::vote_to_stop() {

@@ -9,6 +9,7 @@
 #include <map>
 #include <thread>
 
+#include "launch/port_reservation.h"
 #include "tests/integration/checkpoints.h"
 
 namespace braid::integration {
@@ -262,6 +263,82 @@ TEST_F(WorkQueueFaultTest, ALeaderWithoutACheckpointKeepsTheQueueThatTheServerHa
   cluster.start_again(0, {"--resume"});
   cluster.expect_success();
   EXPECT_GT(taken(cluster.worker(0)), 0);
+  expect_at_least_once(10, 500 * kBatch);
+}
+
+/// What Kubernetes' training operator tells workers that come and go (enableDynamicWorker): each knows itself
+/// and the servers, a server itself alone.
+class OpenPlacesFaultTest : public WorkQueueFaultTest {
+ protected:
+  static constexpr int kPlaces = 4, kServers = 2;
+
+  Job elastic(int epochs) const {
+    return job(kPlaces, epochs, checkpoints(1000000))
+        .with({"strategy.elastic.max_workers=" + std::to_string(kPlaces), "strategy.deadline_seconds=3"});
+  }
+  std::unique_ptr<Process> server(const Job& job, int index) {
+    return start(job, "ps", index, R"("ps": [")" + address(index) + R"("], "worker": {})");
+  }
+  std::unique_ptr<Process> worker(const Job& job, int index) {
+    return start(job, "worker", index,
+                 R"("ps": [")" + address(0) + R"(", ")" + address(1) + R"("], "worker": {")" +
+                     std::to_string(index) + R"(": ")" + address(kServers + index) + R"("})");
+  }
+
+ private:
+  const std::string& address(int index) const { return ports_.addresses()[static_cast<std::size_t>(index)]; }
+  std::unique_ptr<Process> start(const Job& job, const std::string& type, int index,
+                                 const std::string& cluster) {
+    const std::string config = R"({"sparseCluster": {)" + cluster + R"(}, "task": {"type": ")" + type +
+                               R"(", "index": )" + std::to_string(index) + "}}";
+    return std::make_unique<Process>(
+        braid(job.arguments()), Variables{{"TF_CONFIG", config}},
+        directory() / (type + std::to_string(index) + "-" + std::to_string(started_++)));
+  }
+  launch::PortReservation ports_{kServers + kPlaces + 1};
+  int started_ = 0;
+};
+
+TEST_F(OpenPlacesFaultTest, WorkersComeGoAndComeAgainAndEachRowIsUsed) {
+  const Environment slow(slow_kernels(2ms));
+  const Job job = elastic(20);
+  const auto first_server = server(job, 0), second_server = server(job, 1);
+  const auto leader = worker(job, 0);
+  ASSERT_TRUE(reaches_step(*leader, 20)) << leader->err();
+  const auto killed = worker(job, 3), asked = worker(job, 1);
+  for (Process* each : {killed.get(), asked.get()}) ASSERT_TRUE(each->says("handed over")) << each->err();
+  std::this_thread::sleep_for(500ms);
+  killed->signal(SIGKILL);
+  asked->signal(SIGTERM);
+  EXPECT_EQ(asked->exit_code(), 143) << asked->err();
+  EXPECT_EQ(killed->exit_code(), 128 + SIGKILL);
+  const auto again = worker(job, 3);
+  for (Process* each : {leader.get(), again.get(), first_server.get(), second_server.get()})
+    EXPECT_EQ(each->exit_code(), 0) << each->err();
+  EXPECT_GT(taken(*again), 0);
+  EXPECT_GT(taken(*asked), 0);
+  expect_at_least_once(20, 500 * kBatch);
+}
+
+TEST_F(OpenPlacesFaultTest, AWorkerWithoutAPlaceIsRefused) {
+  const Job job = elastic(1);
+  const auto beyond = worker(job, kPlaces);
+  EXPECT_EQ(beyond->exit_code(), 2);
+  EXPECT_THAT(beyond->err(), HasSubstr("has places for workers 0 to 3 (strategy.elastic.max_workers)"));
+}
+
+TEST_F(OpenPlacesFaultTest, TheLauncherStartsALostWorkerAgainAndTheOthersGoOn) {
+  const Environment slow(slow_kernels(2ms));
+  std::vector<std::string> words{"launch", "--workers",      "2", "--ps", "1", "--max-workers",
+                                 "4",      "--max-restarts", "1", "--"};
+  for (const std::string& word : job(kPlaces, 10, checkpoints(1000000)).arguments()) words.push_back(word);
+  Process launcher(braid(words), {}, directory() / "launcher");
+  ASSERT_TRUE(reaches_step(launcher, 20)) << launcher.err();
+  const pid_t lost = child_with(launcher.pid(), R"("type":"worker","index":1)");
+  ASSERT_GT(lost, 0);
+  ::kill(lost, SIGKILL);
+  EXPECT_EQ(launcher.exit_code(), 0) << launcher.err();
+  EXPECT_THAT(launcher.err(), HasSubstr("the others go on, and it is started again"));
   expect_at_least_once(10, 500 * kBatch);
 }
 

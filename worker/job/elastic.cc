@@ -27,10 +27,32 @@ std::string kept_apart(const proto::Strategy& strategy) {
   return {};
 }
 
+/// Under parameter servers workers come and go where none waits for another and none keeps rows to itself.
+std::string objection_under_servers(const proto::Job& job) {
+  const proto::Strategy& strategy = job.strategy();
+  const proto::Elastic& elastic = strategy.elastic();
+  if (strategy.consistency() != proto::Strategy::ASP || job.input().shard() != proto::Input::DYNAMIC)
+    return "strategy.elastic under PS is for strategy.consistency ASP with input.shard DYNAMIC: then no "
+           "worker "
+           "waits for another, and what a lost one had not done is given to others";
+  if (elastic.max_workers() == 0)
+    return "strategy.elastic.max_workers is needed under PS: a worker's batch has global_batch_size / "
+           "max_workers rows, however many take part";
+  if (elastic.min_workers() > 1)
+    return fmt::format("strategy.elastic.min_workers is {}: under PS with ASP no worker waits for others",
+                       elastic.min_workers());
+  return {};
+}
+
 }  // namespace
 
+std::optional<int> open_places(const proto::Job& job) {
+  if (!job.strategy().has_elastic() || job.strategy().kind() != proto::Strategy::PS) return std::nullopt;
+  return job.strategy().elastic().max_workers();
+}
+
 std::optional<ElasticLimits> elastic_limits(const proto::Job& job) {
-  if (!job.strategy().has_elastic()) return std::nullopt;
+  if (!job.strategy().has_elastic() || job.strategy().kind() == proto::Strategy::PS) return std::nullopt;
   const proto::Elastic& elastic = job.strategy().elastic();
   ElasticLimits limits;
   limits.min_workers = least_workers(elastic);
@@ -45,12 +67,14 @@ std::optional<ElasticLimits> elastic_limits(const proto::Job& job) {
 std::string objection_to_elastic(const proto::Job& job) {
   const proto::Strategy& strategy = job.strategy();
   if (!strategy.has_elastic()) return {};
+  if (strategy.kind() == proto::Strategy::PS) return objection_under_servers(job);
   const proto::Elastic& elastic = strategy.elastic();
   const int least = least_workers(elastic);
   if (strategy.kind() != proto::Strategy::ALLREDUCE)
     return fmt::format(
-        "strategy.elastic is for strategy.kind ALLREDUCE, where every worker holds all variables; with {} "
-        "use braid launch --max-restarts, which goes on from the newest checkpoint",
+        "strategy.elastic is for strategy.kind ALLREDUCE, where every worker holds all variables, and for "
+        "PS; "
+        "with {} use braid launch --max-restarts, which goes on from the newest checkpoint",
         proto::Strategy::Kind_Name(strategy.kind()));
   if (strategy.backend() == proto::Strategy::MPI)
     return "strategy.elastic needs strategy.backend RING or NCCL: MPI ends all ranks with one";

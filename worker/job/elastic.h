@@ -24,6 +24,10 @@ struct ElasticLimits {
 /// Nothing where workers that are lost end the job. REQUIRES: check_job() took it.
 std::optional<ElasticLimits> elastic_limits(const proto::Job& job);
 
+/// How many workers may take part at a time in an elastic job whose workers wait for nobody (PS with ASP and
+/// input.shard DYNAMIC): each that comes takes a free place. Nothing in every other job.
+std::optional<int> open_places(const proto::Job& job);
+
 /// Why the job cannot be elastic, by field; empty: it can, or is not meant to be.
 std::string objection_to_elastic(const proto::Job& job);
 

@@ -82,10 +82,14 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
     refuse("with backend MPI has no evaluator, because every rank is a worker; set backend RING or NCCL");
   if (cluster.task.type == TaskType::Evaluator) return;
   check_files(job, cluster);
-  if (cluster.partial)
+  if (const auto places = open_places(job)) {
+    if (cluster.rank.value_or(0) >= *places)
+      refuse(fmt::format("has places for workers 0 to {} (strategy.elastic.max_workers)", *places - 1));
+  } else if (cluster.partial) {
     refuse(
-        "needs all workers and servers listed, without gaps; jobs whose workers come and go are not "
-        "supported");
+        "needs all workers and servers listed, without gaps; workers come and go with strategy.elastic (PS "
+        "with consistency ASP and input.shard DYNAMIC)");
+  }
   if (cluster.joins && !elastic_limits(job))
     refuse("has workers that all begin together: --join is for jobs with strategy.elastic");
   if (const auto limits = elastic_limits(job)) {
@@ -100,7 +104,7 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
       refuse(
           "needs at least one ps task (on one host: braid launch --workers 2 --ps 1 -- train ...; "
           "under mpirun: --ps-ranks 1)");
-    if (cluster.world < 1) refuse("needs at least one worker");
+    if (cluster.world < 1 && !open_places(job)) refuse("needs at least one worker");
     return;
   }
   if (!cluster.ps.empty())

@@ -18,6 +18,7 @@
 #include "engine/exec/trace.h"
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
+#include "worker/job/elastic.h"
 #include "worker/job/job.h"
 #include "worker/process/device.h"
 #include "worker/process/op_libraries.h"
@@ -200,6 +201,12 @@ int run_evaluator(const proto::Job& job, const RoleOptions& options, const std::
   return report(result, options);
 }
 
+/// Where workers take free places the world is all places, listed or not.
+RoleOptions with_open_places(const proto::Job& job, RoleOptions options) {
+  if (const auto places = open_places(job)) options.cluster.world = *places;
+  return options;
+}
+
 }  // namespace
 
 int run_role(const proto::Job& job, const RoleOptions& options) {
@@ -207,14 +214,15 @@ int run_role(const proto::Job& job, const RoleOptions& options) {
   return run_role(job, options, stop.flag());
 }
 
-int run_role(const proto::Job& job, const RoleOptions& options, const std::shared_ptr<StopFlag>& stop) {
-  const launch::ClusterSpec& cluster = options.cluster;
-  if (!cluster.single_machine()) {
-    if (env_bool("BRAID_LOG_ROLE").value_or(true)) set_log_role(task_name(cluster.task));
-    log_info("{}", cluster.describe());
+int run_role(const proto::Job& job, const RoleOptions& given, const std::shared_ptr<StopFlag>& stop) {
+  if (!given.cluster.single_machine()) {
+    if (env_bool("BRAID_LOG_ROLE").value_or(true)) set_log_role(task_name(given.cluster.task));
+    log_info("{}", given.cluster.describe());
   }
   if (!job.run_directory().empty()) keep_log_lines();
-  check_cluster(job, cluster);
+  check_cluster(job, given.cluster);
+  const RoleOptions options = with_open_places(job, given);
+  const launch::ClusterSpec& cluster = options.cluster;
   progress_mode();  // a variable that says nothing known is refused before anything starts
   register_strategy_ops();
   const auto until_stopped = [&](const auto& run) {

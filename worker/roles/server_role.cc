@@ -130,7 +130,8 @@ int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::sh
   Monitor monitor(monitor_options(job, cluster));
   ps::PsServer::Options options;
   options.index = cluster.task.index;
-  options.count = static_cast<int>(cluster.ps.size());
+  // A partial cluster may list this server alone.
+  options.count = cluster.partial ? 0 : static_cast<int>(cluster.ps.size());
   options.grpc_listen = listen_address(cluster);
   options.data_listen = options.grpc_listen.substr(0, options.grpc_listen.rfind(':')) + data_ports(job);
   ps::remove_dead_sockets();

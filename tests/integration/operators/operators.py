@@ -53,11 +53,13 @@ def tfjob_variables(name, counts, job, index):
     return {"TF_CONFIG": json.dumps(config), "BRAID_HTTP": "0.0.0.0:8080", "BRAID_TOKEN": TOKEN}
 
 
-def sparse_variables(name, servers, index):
-    """The same with enableDynamicWorker: a worker knows itself and the servers."""
+def sparse_variables(name, servers, job, index):
+    """The same with enableDynamicWorker: a worker knows itself and the servers, a server itself alone."""
     cluster = {"worker": {str(index): f"{name}-worker-{index}.default.svc:2222"},
                "ps": [f"{name}-ps-{i}.default.svc:2222" for i in range(servers)]}
-    return {"TF_CONFIG": json.dumps({"sparseCluster": cluster, "task": {"type": "worker", "index": index}}),
+    if job == "ps":
+        cluster = {"worker": {}, "ps": [f"{name}-ps-{index}.default.svc:2222"]}
+    return {"TF_CONFIG": json.dumps({"sparseCluster": cluster, "task": {"type": job, "index": index}}),
             "BRAID_TOKEN": TOKEN}
 
 
@@ -152,13 +154,36 @@ def restart_as_operator(network, braid, sets, counts, started, backoff_limit=6):
 
 
 def tfjob_dynamic(braid, folder):
-    """Workers that come and go (enableDynamicWorker): refused at once, with the reason."""
+    """Workers that come, are lost and go (enableDynamicWorker); a job that is not elastic is refused."""
     network = pods.Network(folder)
     pod = network.pod("braid-worker-3")
-    pod.start(command(braid, folder, ["strategy.kind=PS", "steps=10"]), sparse_variables("braid", 1, 3))
+    pod.start(command(braid, folder, ["strategy.kind=PS", "steps=10"]), sparse_variables("braid", 1, "worker", 3))
     code = pod.wait(60)
     expect("tfjob dynamic: bad input", code == 2, f"{code}{tail(pod)}")
-    expect("tfjob dynamic: says why", "jobs whose workers come and go are not supported" in pod.text(), tail(pod))
+    expect("tfjob dynamic: says how", "workers come and go with strategy.elastic" in pod.text(), tail(pod))
+
+    sets = ["strategy.kind=PS", "strategy.consistency=ASP", "strategy.elastic.max_workers=4", "input.shard=DYNAMIC",
+            "input.carry_remainder=false", "input.global_batch_size=256", "strategy.deadline_seconds=5", "steps=6000"]
+    started = {}
+
+    def start(job, index):
+        pod = network.pod(f"braid-{job}-{index}")
+        pod.start(command(braid, network.folder, sets), sparse_variables("braid", 2, job, index))
+        network.publish(f"{pod.name}.default.svc", pod.address)
+        started[job, index] = pod
+        return pod
+
+    for task in (("worker", 0), ("ps", 1), ("ps", 0)):
+        start(*task)
+    leader = started["worker", 0]
+    expect("tfjob dynamic: trains", leader.says("checkpoint of step 50"), tail(leader))
+    lost = start("worker", 3)
+    expect("tfjob dynamic: a worker comes", lost.says("handed over"), tail(lost))
+    time.sleep(1)
+    lost.kill()
+    again = start("worker", 3)
+    expect("tfjob dynamic: it comes again", again.says("handed over"), tail(again))
+    ends("tfjob dynamic", started, {0})
     network.close()
 
 

@@ -44,7 +44,7 @@ TEST(ElasticJobTest, WhatKeepsStateOnOneWorkerIsRefused) {
   const auto refusal = [](const std::string& what) {
     return message_of([&] { job_of({"strategy.elastic.min_workers=1", what}); });
   };
-  for (const char* kind : {"HYBRID", "PS", "PS_ALLREDUCE", "PIPELINE", "LOCAL"})
+  for (const char* kind : {"HYBRID", "PS_ALLREDUCE", "PIPELINE", "LOCAL"})
     EXPECT_THAT(refusal(std::string("strategy.kind=") + kind),
                 HasSubstr("strategy.elastic is for strategy.kind ALLREDUCE"));
   EXPECT_THAT(refusal("strategy.compression.kind=INT8"), HasSubstr("strategy.compression, whose state"));
@@ -55,6 +55,32 @@ TEST(ElasticJobTest, WhatKeepsStateOnOneWorkerIsRefused) {
   EXPECT_THAT(refusal("input.shard=ROWS"), HasSubstr("strategy.elastic needs input.shard ALL"));
   EXPECT_THAT(refusal("strategy.elastic.max_workers=1025"), HasSubstr("strategy.elastic.max_workers"));
   EXPECT_THAT(refusal("strategy.elastic.wait_seconds=-1"), HasSubstr("strategy.elastic.wait_seconds"));
+}
+
+TEST(ElasticJobTest, UnderServersThereArePlacesWhereNobodyWaits) {
+  const std::vector<std::string> servers{"strategy.kind=PS", "strategy.consistency=ASP",
+                                         "input.shard=DYNAMIC", "input.carry_remainder=false"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), servers.begin(), servers.end());
+    return more;
+  };
+  const proto::Job job = job_of(with({"strategy.elastic.max_workers=8"}));
+  EXPECT_EQ(open_places(job), 8);
+  EXPECT_FALSE(elastic_limits(job).has_value()) << "no worlds are made";
+  EXPECT_FALSE(open_places(job_of(servers)).has_value());
+  EXPECT_FALSE(open_places(job_of({"strategy.elastic.max_workers=8"})).has_value());
+
+  const auto refusal = [&](const std::vector<std::string>& more) {
+    return message_of([&] { job_of(with(more)); });
+  };
+  EXPECT_THAT(refusal({"strategy.elastic.min_workers=1"}),
+              HasSubstr("strategy.elastic.max_workers is needed under PS"));
+  EXPECT_THAT(refusal({"strategy.elastic.max_workers=4", "strategy.elastic.min_workers=2"}),
+              HasSubstr("no worker waits for others"));
+  for (const char* what : {"strategy.consistency=BSP", "strategy.consistency=SSP", "input.shard=ALL"})
+    EXPECT_NE(refusal({"strategy.elastic.max_workers=4", what}), "") << what;
+  EXPECT_THAT(refusal({"strategy.elastic.max_workers=4", "input.shard=ALL"}),
+              HasSubstr("consistency ASP with input.shard DYNAMIC"));
 }
 
 }  // namespace

@@ -87,6 +87,22 @@ TEST(BootstrapTest, AClusterOfWhichOnlyAPartIsListedIsRefusedByEveryTask) {
   }
 }
 
+TEST(BootstrapTest, APartOfAClusterIsEnoughWhereWorkersTakePlaces) {
+  proto::Job job;
+  job.mutable_strategy()->set_kind(proto::Strategy::PS);
+  job.mutable_strategy()->mutable_elastic()->set_max_workers(2);
+  const auto message = [&](const std::string& workers, const std::string& task) {
+    const std::string config =
+        R"({"sparseCluster": {"worker": {)" + workers + R"(}, "ps": ["a:1"]}, "task": )" + task + "}";
+    const launch::ClusterSpec cluster = launch::resolve_cluster({{"TF_CONFIG", config}}, {});
+    return message_of([&] { check_cluster(job, cluster); });
+  };
+  EXPECT_EQ(message("", R"({"type": "ps", "index": 0})"), "nothing was thrown");
+  EXPECT_EQ(message(R"("1": "b:1")", R"({"type": "worker", "index": 1})"), "nothing was thrown");
+  EXPECT_NE(message(R"("2": "b:1")", R"({"type": "worker", "index": 2})").find("places for workers 0 to 1"),
+            std::string::npos);
+}
+
 TEST(BootstrapTest, PeersAreNotLookedForBehindAProxy) {
   const auto server = comm::RendezvousServer::start({.listen = "127.0.0.1:0"});
   ::setenv("http_proxy", "http://127.0.0.1:9", 1);
