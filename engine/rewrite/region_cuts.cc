@@ -15,6 +15,9 @@ constexpr std::size_t kMostRepeatedSteps = 8;  // of a node that is repeated
 /// and what is computed again makes small kernels longer.
 constexpr double kWorthwhileLaunches = 2;
 
+/// What is repeated are casts, constants and the like, which are many and cost little.
+constexpr RegionLimits kLimits{.nodes = 128};
+
 struct RegionNodes {
   std::vector<NodeId> own;       // in topological order
   std::vector<NodeId> repeated;  // other regions' own ones, which are computed here too
@@ -81,7 +84,7 @@ class RegionCutter {
               [&](NodeId a, NodeId b) { return of(order_.position, a) < of(order_.position, b); });
     return make_region(
         plan_, steps_, nodes,
-        [&](ValueRef value) { return owner_of(value.node) == region && is_written(value); }, RegionLimits{});
+        [&](ValueRef value) { return owner_of(value.node) == region && is_written(value); }, kLimits);
   }
 
   double bytes_of(ValueRef value) const {
