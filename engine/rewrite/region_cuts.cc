@@ -92,6 +92,14 @@ class RegionCutter {
     return static_cast<double>(info.shape.elements()) * static_cast<double>(dtype_size(info.dtype));
   }
 
+  /// Each element once, and of a wider tensor the part.
+  static double bytes_read(const fusion::Region::Input& input) {
+    auto bytes = static_cast<double>(dtype_size(input.dtype));
+    for (const fusion::Axis& axis : input.axes)
+      if (axis.stride != 0) bytes *= static_cast<double>(axis.size);
+    return bytes;
+  }
+
   /// Nothing where the region cannot be made.
   std::optional<double> cost_us(int region) {
     const auto [known, is_new] = costs_.try_emplace(region);
@@ -105,7 +113,7 @@ class RegionCutter {
     if (!made) return std::nullopt;
     const CostModel& costs = cost_model(plan_.options.domain);
     double bytes = 0, flops = 0;
-    for (const ValueRef input : made->inputs) bytes += bytes_of(input);
+    for (const fusion::Region::Input& input : made->program.inputs) bytes += bytes_read(input);
     for (const std::vector<ValueRef>& same : made->outputs) bytes += bytes_of(same[0]);
     for (const std::vector<NodeId>& nodes : {at(region).own, at(region).repeated})
       for (const NodeId id : nodes) flops += modelled_cost(graph_, graph_.node(id)).flops;
