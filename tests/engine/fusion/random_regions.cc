@@ -210,6 +210,10 @@ class Maker {
       reduced.push_back(axis);
       dims[static_cast<std::size_t>(axis)] = keep_dims ? 1 : -1;
     }
+    // A sum of one number is left out, and the number's zero may be negative.
+    std::int64_t count = 1;
+    for (const std::int32_t axis : reduced) count *= x.shape[axis];
+    if (count == 1) return add_unary();
     std::erase(dims, -1);
     const Output which =
         b_.constant(Tensor::from<std::int32_t>(Shape{axes}, std::span<const std::int32_t>(reduced)), "axes");
