@@ -1,10 +1,9 @@
 #include "engine/rewrite/region_parts.h"
 
 #include <algorithm>
-#include <numeric>
-#include <string_view>
 
 #include "engine/ir/op.h"
+#include "engine/rewrite/rule.h"
 
 namespace braid {
 namespace {
@@ -51,14 +50,14 @@ struct Taken {
 };
 
 std::optional<Taken> taken_of(const Graph& graph, const Node& node, int output) {
-  const std::string_view op = node.op->name;
-  if (op == "Slice") {
+  static const Pattern slice{"Slice"}, sized{"SplitV"}, split{"Split", "braid.SplitLike"};
+  if (slice.names(node)) {
     const auto at = slice_begin(graph, node);
     if (!at) return std::nullopt;
     return Taken{node.inputs[0], at->first, at->second};
   }
-  const bool is_sized = op == "SplitV";
-  if (op != "Split" && op != "braid.SplitLike" && !is_sized) return std::nullopt;
+  const bool is_sized = sized.names(node);
+  if (!split.names(node) && !is_sized) return std::nullopt;
   const ValueRef whole = node.inputs[is_sized ? 0 : 1];
   const auto axis = axis_of(graph, node, is_sized ? 2 : 0, graph.info(whole).shape.rank());
   if (!axis) return std::nullopt;
@@ -108,8 +107,9 @@ std::optional<Axes> axes_through(const PartOf& part, const Axes& axes) {
 }
 
 std::optional<Join> join_of(const Plan& plan, const NodeStepsCache& steps, const Node& node) {
+  static const Pattern concat{"ConcatV2"};
   const Graph& graph = plan.program.graph;
-  if (node.op->name != "ConcatV2" || !is_inner(plan, node.id) || !node.outputs[0].shape.is_static())
+  if (node.removed || !concat.names(node) || !is_inner(plan, node.id) || !node.outputs[0].shape.is_static())
     return std::nullopt;
   const Shape& whole = node.outputs[0].shape;
   const auto axis = axis_of(graph, node, node.inputs.size() - 1, whole.rank());

@@ -54,7 +54,6 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __device__ int lane_of_thread() { return static_cast<int>(threadIdx.x) % 32; }
-
 /// A lane's columns of a vector of up to kWidth numbers: kPack at a time.
 template <class C, int kWidth, int kPack>
 struct Columns {
