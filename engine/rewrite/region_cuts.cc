@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-constexpr int kMostLayers = 6;
+constexpr int kMostLayers = 12;
 constexpr std::size_t kMostRepeatedSteps = 8;  // of a node that is repeated
 /// Launches that a cut saves at least: values that stay in a device's cache cost less than the model says,
 /// and what is computed again makes small kernels longer.

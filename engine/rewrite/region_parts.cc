@@ -211,11 +211,12 @@ class Absorber {
   /// Whether somebody besides joins of the region reads what an output stands for.
   bool is_read(ValueRef part, const FusedRegion& region) const {
     const auto& same = region.outputs[*output_of(region, part)];
-    return std::any_of(same.begin(), same.end(),
-                       [&](ValueRef value) { return is_read(value, region.joins); });
+    std::unordered_set<NodeId> passed(region.joins.begin(), region.joins.end());
+    return std::any_of(same.begin(), same.end(), [&](ValueRef value) { return is_read(value, passed); });
   }
 
-  bool is_read(ValueRef value, const std::vector<NodeId>& joins) const {
+  /// `passed`: nodes that do not count, or were looked at.
+  bool is_read(ValueRef value, std::unordered_set<NodeId>& passed) const {
     if (std::find(plan_.fetches.begin(), plan_.fetches.end(), value) != plan_.fetches.end()) return true;
     for (const FusedRegion& region : regions_)
       if (std::find(region.inputs.begin(), region.inputs.end(), value) != region.inputs.end()) return true;
@@ -223,13 +224,13 @@ class Absorber {
       const Node& user = graph_.node(id);
       for (std::size_t i = 0; i < user.inputs.size(); ++i) {
         if (user.inputs[i] != value || uses_shape_only(user, i) || members_.contains(id) ||
-            std::find(joins.begin(), joins.end(), id) != joins.end())
+            !passed.insert(id).second)
           continue;
         // A node that regions look through or repeat is there only for those who read it.
         const bool is_view = steps_.source(plan_, {id, 0}) != ValueRef{id, 0};
         if ((!is_view && !steps_.of(id)) || !is_inner(plan_, id) || users_.is_awaited(id)) return true;
         for (int o = 0; o < static_cast<int>(user.outputs.size()); ++o)
-          if (is_read({id, o}, joins)) return true;
+          if (is_read({id, o}, passed)) return true;
       }
     }
     return false;
