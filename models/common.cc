@@ -88,17 +88,25 @@ Output dense_layer(GraphBuilder& builder, const std::string& name, const Output&
   return with_relu ? builder.relu(y) : y;
 }
 
-Output layer_norm(GraphBuilder& builder, const std::string& name, const Output& x, std::int64_t dim,
-                  float epsilon) {
+NormWeights norm_weights(GraphBuilder& builder, const std::string& name, std::int64_t dim) {
   const NameScope scope(builder, name);
-  const Output scale =
-      builder.read(builder.variable("scale", Shape{dim}, {.init = {InitKind::Constant, 1.0F, 0.0F}}));
-  const Output shift = builder.read(builder.variable("shift", Shape{dim}, {}));
+  return {name,
+          builder.read(builder.variable("scale", Shape{dim}, {.init = {InitKind::Constant, 1.0F, 0.0F}})),
+          builder.read(builder.variable("shift", Shape{dim}, {}))};
+}
+
+Output layer_norm(GraphBuilder& builder, const NormWeights& weights, const Output& x, float epsilon) {
+  const NameScope scope(builder, weights.name);
   const Output centred = builder.op("Sub", {x, builder.reduce_mean(x, {1}, true)});
   const Output variance = builder.reduce_mean(builder.op("Square", {centred}), {1}, true);
   const Output factor =
       builder.op("Rsqrt", {builder.add(variance, builder.constant(Tensor::scalar(epsilon), "epsilon"))});
-  return builder.add(builder.mul(builder.mul(centred, factor), scale), shift);
+  return builder.add(builder.mul(builder.mul(centred, factor), weights.scale), weights.shift);
+}
+
+Output layer_norm(GraphBuilder& builder, const std::string& name, const Output& x, std::int64_t dim,
+                  float epsilon) {
+  return layer_norm(builder, norm_weights(builder, name, dim), x, epsilon);
 }
 
 Output mlp_layers(GraphBuilder& builder, const std::string& name, Output x, std::int64_t& width,

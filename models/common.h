@@ -39,6 +39,13 @@ Output dense_layer(GraphBuilder& builder, const std::string& name, const Output&
 /// "<name>/shift" [dim] (zeros).
 Output layer_norm(GraphBuilder& builder, const std::string& name, const Output& x, std::int64_t dim,
                   float epsilon = 1e-5F);
+/// The same in two steps, for several x.
+struct NormWeights {
+  std::string name;
+  Output scale, shift;
+};
+NormWeights norm_weights(GraphBuilder& builder, const std::string& name, std::int64_t dim);
+Output layer_norm(GraphBuilder& builder, const NormWeights& weights, const Output& x, float epsilon = 1e-5F);
 
 /// Fully connected layers with ReLU, and dropout behind each: "<name>/layer0", ... Returns the last layer's
 /// output; `width` becomes its width.

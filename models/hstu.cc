@@ -5,6 +5,7 @@
 //   layer: [u, v, q, k] = LN(x) W + b, u = silu(u);   o = A v, A = silu(q k^T / sqrt(d)) / N, causal
 //          x = x + [u, o, u * LN(o)] W_o
 //   user = LN([x of the candidate, dense] W + b);   item = MLP(rows of the candidate);   y = MLP(user * item)
+// Of the last layer everything but keys and values is computed for candidates alone.
 // MLPs are Linear, x sigmoid(LN(x)), Linear, LN; that of y is Linear, x sigmoid(LN(x)), Linear. The loss is
 // 0.2 times the cross entropy. N is the longest sequence of the batch: several workers multiply A v by what
 // theirs is of the longest of all, where the input knows it.
@@ -164,8 +165,9 @@ HstuSizes sizes_of(const ModelConfig& config) {
 RowWork row_work(const HstuSizes& sizes, const HstuColumns& columns) {
   const auto tables = static_cast<std::int64_t>(columns.tables());
   const std::int64_t ragged = tables + (columns.action() ? 1 : 0);
-  const std::int64_t token = 7 * sizes.dim * sizes.layers + sizes.hidden * (tables + (tables > 1 ? 2 : 1));
-  return {token, ragged * sizes.layers};
+  const std::int64_t whole = sizes.layers - 1;  // the last one has keys and values alone
+  const std::int64_t token = sizes.dim * (7 * whole + 2) + sizes.hidden * (tables + (tables > 1 ? 2 : 1));
+  return {token, ragged * whole};
 }
 
 }  // namespace
@@ -204,12 +206,15 @@ ModelGraph build_hstu(const ModelConfig& config) {
   x = dropout(b, x, sizes.dropout);
   std::optional<Output> share;
   if (config.several_workers) share = columns.longest_share(context + 1);
+  const Output last = last_places(b, layout.offsets);
   for (std::int64_t l = 0; l < sizes.layers; ++l) {
     const NameScope scope(b, "layer" + std::to_string(l));
-    x = hstu_layer(b, x, layout.offsets, {dim, sizes.heads, sizes.dropout / 2, share});
+    const HstuLayer layer{dim, sizes.heads, sizes.dropout / 2, share};
+    x = l + 1 < sizes.layers ? hstu_layer(b, x, layout.offsets, layer)
+                             : hstu_last_layer(b, x, layout.offsets, last, layer);
   }
 
-  Output user = rows_at(b, x, last_places(b, layout.offsets));
+  Output user = x;
   if (columns.dense()) user = b.concat({user, *columns.dense()}, 1);
   user = dense_layer(b, "user", user, dim + columns.dense_width(), dim, false, LayerInit::GlorotNormal);
   user = layer_norm(b, "user/norm", user, dim);

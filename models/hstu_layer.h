@@ -16,5 +16,9 @@ struct HstuLayer {
 
 /// x [n, dim], rows of which offsets [B + 1] cut into sequences -> [n, dim].
 Output hstu_layer(GraphBuilder& builder, const Output& x, const Output& offsets, const HstuLayer& sizes);
+/// The same of the last token of each sequence alone, [B, dim]; `last` [B] says where in x these are. Keys
+/// and values are those of all tokens, but nothing else is computed for them. REQUIRES: no sequence is empty.
+Output hstu_last_layer(GraphBuilder& builder, const Output& x, const Output& offsets, const Output& last,
+                       const HstuLayer& sizes);
 
 }  // namespace braid

@@ -5,11 +5,11 @@
 // which costs and changes nothing here. Gradients are not clipped.
 //
 //   gpu_hstu [--batches 64,256] [--precisions BF16,TF32] [--max-rows 4000000] [--lengths 2663] [--trunk]
-//     [--attention] [--streams 4] [--steps 6] [--rounds 5] [--profile] [--top 15] [--plan]
+//     [--attention] [--streams 4] [--steps 6] [--rounds 5] [--profile] [--top 15] [--plan] [--nodes]
 //
 // --trunk: the layers alone, forward and backward. --attention: the op alone. --plan: what the compiler makes
-// of the steps; needs no GPU. TFLOP/s count useful work as the peer does: 3 layers of 11.01e6 a token and
-// 3584 a token squared, causal, whatever is computed.
+// of the steps; needs no GPU. --nodes: with --plan or --profile, the program's nodes. TFLOP/s count useful
+// work as the peer does: 3 layers of 11.01e6 a token and 3584 a token squared, causal, whatever is computed.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -40,7 +40,7 @@ struct Options {
   std::int64_t max_rows = 4'000'000, lengths = 2663;
   int streams = 4, steps = 6, rounds = 5;
   std::size_t top = 15;
-  bool profile = false, plan = false, trunk = false, attention = false;
+  bool profile = false, plan = false, trunk = false, attention = false, nodes = false;
 };
 
 /// Sequences of a batch: 8 tokens of context, history, a candidate.
@@ -155,7 +155,7 @@ CompileOptions compiling(const Options& options, const std::string& precision) {
   return made;
 }
 
-void print_plan(const Program& program) {
+void print_plan(const Program& program, bool nodes) {
   fmt::print("{} nodes, {:.2f} GiB beside variables\n", program.ops.size(),
              static_cast<double>(program.stats.device_arena_bytes) / (1 << 30));
   for (const ProgramOp& op : program.ops)
@@ -163,12 +163,14 @@ void print_plan(const Program& program) {
       fmt::print("  on the host: {} '{}'\n", program.graph.node(op.node).op->name,
                  program.graph.node(op.node).name);
   for (const Note& note : program.notes) fmt::print("  {}: {}\n", note.pass, note.text.substr(0, 300));
+  if (nodes) print_program(program);
 }
 
 void measure(const Options& options, const Lengths& lengths, const std::string& precision,
              const Training& training, const std::vector<std::vector<Tensor>>& batches) {
   const CompileOptions compile_options = compiling(options, precision);
-  if (options.plan) return print_plan(*compile(training.graph, training.request, compile_options));
+  if (options.plan)
+    return print_plan(*compile(training.graph, training.request, compile_options), options.nodes);
   const auto device = open_cuda({.tf32 = precision != "FP32"});
   const auto is_table = [](const VariableInfo& variable) {
     return variable.name.ends_with("/table") || variable.name.ends_with("/accumulator");
@@ -186,6 +188,7 @@ void measure(const Options& options, const Lengths& lengths, const std::string& 
   profile(steps, batches, *device, us, options.top);
   for (const Note& note : steps.program().notes)
     fmt::print("  note {}: {}\n", note.pass, note.text.substr(0, 200));
+  if (options.nodes) print_program(steps.program());
 }
 
 void measure_step(const Options& options, const Lengths& lengths, const std::string& precision) {
@@ -282,7 +285,7 @@ void measure_attention(const Options& options, const Lengths& lengths, const std
     const OneOp op = one_op(backward ? "braid.RaggedAttentionGrad" : "braid.RaggedAttention", lengths,
                             precision, backward, device);
     if (options.plan) {
-      print_plan(*op.program);
+      print_plan(*op.program, options.nodes);
       continue;
     }
     Runtime runtime({.device = device});
@@ -324,6 +327,7 @@ int run(int argc, char** argv) {
   app.add_option("--steps", options.steps)->check(CLI::PositiveNumber);
   app.add_option("--rounds", options.rounds)->check(CLI::PositiveNumber);
   app.add_option("--top", options.top);
+  app.add_flag("--nodes", options.nodes);
   app.add_flag("--trunk", options.trunk);
   app.add_flag("--attention", options.attention);
   app.add_flag("--profile", options.profile);

@@ -41,7 +41,39 @@ std::map<std::string, Work> work_by_name(const Program& program) {
   return work;
 }
 
+/// Whatever regions read and write, by the names that their kernels have.
+void print_regions(const Program& program) {
+  for (const ProgramOp& op : program.ops) {
+    if (op.op != "braid.Fused") continue;
+    const Node& node = program.graph.node(op.node);
+    fmt::print("  {} '{}' stream {}\n", kernel_of(program, op), op.name, op.stream);
+    for (const ValueRef input : node.inputs) {
+      const OutputInfo& info = program.graph.info(input);
+      fmt::print("    in {} {} of {} '{}'\n", dtype_name(info.dtype), info.shape.to_string(),
+                 program.graph.node(input.node).op->name, program.graph.node(input.node).name);
+    }
+    fmt::print("{}\n", node.attrs.require<std::string>("program"));
+  }
+}
+
 }  // namespace
+
+void print_program(const Program& program) {
+  for (const ProgramOp& op : program.ops) {
+    const Node& node = program.graph.node(op.node);
+    std::string line = fmt::format("{} '{}' stream {}", op.op, op.name, op.stream);
+    for (const ValueRef input : node.inputs) {
+      const OutputInfo& info = program.graph.info(input);
+      line += fmt::format(" ({}:{} {} {})", program.graph.node(input.node).name, input.output,
+                          dtype_name(info.dtype), info.shape.to_string());
+    }
+    line += " ->";
+    for (const OutputInfo& info : node.outputs)
+      line += fmt::format(" {} {}", dtype_name(info.dtype), info.shape.to_string());
+    fmt::print("  {}\n", line);
+  }
+  print_regions(program);
+}
 
 void profile(TimedSteps& steps, const std::vector<std::vector<Tensor>>& batches, Accelerator& device,
              double us, std::size_t top) {

@@ -14,4 +14,7 @@ namespace braid::bench {
 void profile(TimedSteps& steps, const std::vector<std::vector<Tensor>>& batches, Accelerator& device,
              double us, std::size_t top);
 
+/// The program's ops with what they read and make, and the texts of its regions.
+void print_program(const Program& program);
+
 }  // namespace braid::bench

@@ -35,7 +35,11 @@ int widest_vector(const Region& region) {
   for (std::size_t i = 0; i < region.inputs.size(); ++i) see(static_cast<int>(i));
   for (const Region::Output& output : region.outputs) see(output.value);
   auto vector = static_cast<int>(std::min({kLoadBytes / narrowest, kVectorBytes / widest, std::size_t{8}}));
-  while (region.columns % vector != 0) vector /= 2;
+  const auto fits = [&](const Region::Output& output) {
+    return !output.is_part || (output.offset % vector == 0 && output.width % vector == 0);
+  };
+  while (region.columns % vector != 0 || !std::all_of(region.outputs.begin(), region.outputs.end(), fits))
+    vector /= 2;
   return vector;
 }
 
@@ -114,14 +118,15 @@ void CudaLayout::spread_rows(const Region& region) {
     blocks = std::min(blocks, std::clamp(blocks / kParts, kLeast, std::max(kBusyThreads / threads, kLeast)));
 }
 
-VectorAccess vector_access(const Axes& axes, int vector) {
+VectorAccess vector_access(const Axes& axes, int vector, std::int64_t offset) {
   if (axes.empty()) return VectorAccess::Same;
   const Axis& inner = axes.back();
   if (vector == 1 || inner.size % vector != 0) return VectorAccess::Apart;
   if (inner.stride == 0) return VectorAccess::Same;
   const auto fits = [&](const Axis& axis) { return axis.stride % vector == 0; };
-  return inner.stride == 1 && std::all_of(axes.begin(), axes.end() - 1, fits) ? VectorAccess::Together
-                                                                              : VectorAccess::Apart;
+  return inner.stride == 1 && offset % vector == 0 && std::all_of(axes.begin(), axes.end() - 1, fits)
+             ? VectorAccess::Together
+             : VectorAccess::Apart;
 }
 
 }  // namespace braid::fusion

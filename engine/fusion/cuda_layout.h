@@ -33,6 +33,6 @@ enum class VectorAccess {
   Same,      // they are one element
   Apart,
 };
-VectorAccess vector_access(const Axes& axes, int vector);
+VectorAccess vector_access(const Axes& axes, int vector, std::int64_t offset = 0);
 
 }  // namespace braid::fusion

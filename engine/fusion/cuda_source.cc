@@ -26,7 +26,7 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 
 class Writer {
  public:
-  explicit Writer(const Region& region) : region_(region), layout_(region) {}
+  explicit Writer(const Region& region) : region_(region), layout_(region), tensors_(region.tensors()) {}
 
   CudaSource write() {
     place_sums();
@@ -78,9 +78,10 @@ class Writer {
     const char* comma = "";
     for (std::size_t i = 0; i < region_.inputs.size(); ++i, comma = ", ")
       text_ += fmt::format("{}const {}* __restrict__ in{}", comma, type(region_.inputs[i].dtype), i);
-    for (std::size_t o = 0; o < region_.outputs.size(); ++o, comma = ", ")
-      text_ +=
-          fmt::format("{}{}* __restrict__ out{}", comma, type(region_.dtype_of(region_.outputs[o].value)), o);
+    for (std::size_t o = 0; o < region_.outputs.size(); ++o)
+      if (!region_.outputs[o].is_of_previous)
+        text_ += fmt::format("{}{}* __restrict__ out{}", std::exchange(comma, ", "),
+                             type(region_.dtype_of(region_.outputs[o].value)), tensors_[o]);
     if (layout_.loops) text_ += fmt::format("{}char* __restrict__ scratch", std::exchange(comma, ", "));
     const std::vector<int> uniforms = region_.uniforms();
     if (!uniforms.empty()) text_ += fmt::format("{}const StepParams* __restrict__ params", comma);
@@ -147,7 +148,9 @@ class Writer {
         "scratch",
         kTile * kTileRows, kUnnamed);
     for (std::size_t o = 0; o < region_.outputs.size(); ++o)
-      text_ += fmt::format(", {}* __restrict__ out{}", type(region_.dtype_of(region_.outputs[o].value)), o);
+      if (!region_.outputs[o].is_of_previous)
+        text_ += fmt::format(", {}* __restrict__ out{}", type(region_.dtype_of(region_.outputs[o].value)),
+                             tensors_[o]);
     text_ += ") {\n";
     const std::int64_t tiles = ceil_div(region_.columns, kTile);
     line("const long long c = (blockIdx.x % {}ll) * {} + threadIdx.x % {};", tiles, kTile, kTile);
@@ -167,7 +170,7 @@ class Writer {
           "if (r == 0 && c < {}ll) {{ _Pragma(\"unroll\") for (int i = 1; i < {}; ++i) sum = "
           "fn::add<{}>(sum, "
           "parts[threadIdx.x + i * {}]); out{}[c] = sum; }} }}",
-          region_.columns, kTileRows, t, kTile, sums_[s].output);
+          region_.columns, kTileRows, t, kTile, tensors_[sums_[s].output]);
     }
     text_ += "}\n";
   }
@@ -176,7 +179,10 @@ class Writer {
   /// there, or none.
   void places() {
     const std::int64_t n = region_.rows * region_.columns;
-    const std::int64_t most = n + layout_.threads * layout_.places;
+    std::int64_t most = n + layout_.threads * layout_.places;
+    for (const Region::Output& output : region_.outputs)
+      most = std::max(most, output.shape.elements() + layout_.threads * layout_.places);
+    for (const Region::Input& input : region_.inputs) most = std::max(most, last_element(input));
     line("typedef {} I;", most < (std::int64_t{1} << 31) ? "int" : "long long");
     line("constexpr int E = {}, V = {};", layout_.places, layout_.vector);
     line("I place[E]; bool here[E];");
@@ -208,16 +214,27 @@ class Writer {
         all += fmt::format(" | reinterpret_cast<unsigned long long>(in{})", i);
     for (std::size_t o = 0; o < region_.outputs.size(); ++o)
       if (region_.extent_of(region_.outputs[o].value) == Extent::Full)
-        all += fmt::format(" | reinterpret_cast<unsigned long long>(out{})", o);
+        all += fmt::format(" | reinterpret_cast<unsigned long long>(out{})", tensors_[o]);
     return all;
+  }
+
+  static std::int64_t last_element(const Region::Input& input) {
+    std::int64_t last = input.offset;
+    for (const Axis& axis : input.axes) last += (axis.size - 1) * axis.stride;
+    return last;
   }
 
   VectorAccess access(int input) const {
     const Region::Input& of = region_.inputs[static_cast<std::size_t>(input)];
-    return of.extent == Extent::Full ? vector_access(of.axes, layout_.vector) : VectorAccess::Apart;
+    return of.extent == Extent::Full ? vector_access(of.axes, layout_.vector, of.offset)
+                                     : VectorAccess::Apart;
   }
 
-  /// The offset of element `index` of the extent.
+  /// The offset of element `index` of the input's extent.
+  static std::string offset(const Region::Input& input, const std::string& index) {
+    const std::string sum = offset(input.axes, index);
+    return input.offset == 0 ? sum : fmt::format("I({}) + {}", input.offset, sum);
+  }
   static std::string offset(const Axes& axes, const std::string& index) {
     if (axes.empty()) return "0";
     std::string sum;
@@ -236,16 +253,19 @@ class Writer {
     const Region::Input& input = region_.inputs[static_cast<std::size_t>(value)];
     const std::string_view t = type(input.dtype);
     if (!is_placed(input.extent)) {
-      line("const {} v{} = in{}[{}];", t, value, value, offset(input.axes, "row"));
+      line("const {} v{} = in{}[{}];", t, value, value, offset(input, "row"));
       return;
     }
     line("{} v{}[E];", t, value);
     const auto offset_of = [&](std::string_view e) {
       const Axes a_row{{region_.rows, 0}, {region_.columns, 1}};
-      if (layout_.by_rows && input.axes == a_row) return fmt::format("column[{}]", e);
-      return offset(input.axes, input.extent == Extent::Full
-                                    ? fmt::format("place[{}]", e)
-                                    : fmt::format("(place[{}] / I({}))", e, region_.columns));
+      if (layout_.by_rows && input.axes == a_row && input.offset == 0) return fmt::format("column[{}]", e);
+      if (layout_.by_rows && input.extent == Extent::Full && input.axes.size() == 2 &&
+          input.axes[0].size == region_.rows && input.axes[1] == Axis{region_.columns, 1})
+        return fmt::format("I({}) + row * I({}) + column[{}]", input.offset, input.axes[0].stride, e);
+      return offset(input, input.extent == Extent::Full
+                               ? fmt::format("place[{}]", e)
+                               : fmt::format("(place[{}] / I({}))", e, region_.columns));
     };
     switch (access(value)) {
       case VectorAccess::Together:
@@ -331,12 +351,20 @@ class Writer {
     }
   }
 
-  void store(std::size_t output) {
-    const int value = region_.outputs[output].value;
+  /// Where a Full value's vector k is stored.
+  std::string place_in(const Region::Output& output) const {
+    if (!output.is_part) return "place[k]";
+    if (layout_.by_rows) return fmt::format("I({}) + row * I({}) + column[k]", output.offset, output.width);
+    return fmt::format("I({}) + place[k] / I({}) * I({}) + place[k] % I({})", output.offset, region_.columns,
+                       output.width, region_.columns);
+  }
+
+  void store(std::size_t o) {
+    const int value = region_.outputs[o].value, output = tensors_[o];
     if (region_.extent_of(value) == Extent::Column) return;
     if (region_.extent_of(value) == Extent::Full) {
-      line("{} store<V>(out{} + place[k], here[k]{}, aligned, v{} + k);", kEachVector, output,
-           layout_.by_rows ? " && is_row" : "", value);
+      line("{} store<V>(out{} + {}, here[k]{}, aligned, v{} + k);", kEachVector, output,
+           place_in(region_.outputs[o]), layout_.by_rows ? " && is_row" : "", value);
     } else if (layout_.by_rows) {
       line("if (is_row && lane == 0) out{}[row] = v{};", output, value);
     } else {
@@ -347,6 +375,7 @@ class Writer {
 
   const Region& region_;
   CudaLayout layout_;
+  const std::vector<int> tensors_;  // by output
   std::string text_;
   std::vector<Sums> sums_;
   std::size_t scratch_bytes_ = 0;

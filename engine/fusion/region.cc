@@ -87,7 +87,7 @@ class Reader {
   int value(std::string_view word) const {
     const int id = number<int>(word);
     if (id < 0 || id >= region_.values()) fail(fmt::format("there is no value {} before it", id));
-    if (words_[0] != "out" && region_.extent_of(id) == Extent::Column)
+    if (words_[0] != "out" && words_[0] != "also" && region_.extent_of(id) == Extent::Column)
       fail("sums of columns are outputs only");
     return id;
   }
@@ -100,7 +100,7 @@ class Reader {
       region_.columns = size(words_[2]);
     } else if (kind == "in") {
       read_input();
-    } else if (kind == "out") {
+    } else if (kind == "out" || kind == "also") {
       read_output();
     } else {
       read_step(kind);
@@ -111,6 +111,10 @@ class Reader {
     need(3);
     if (!region_.steps.empty()) fail("inputs come before steps");
     Region::Input input{dtype(words_[1]), extent(words_[2]), {}};
+    if (words_.back()[0] == '+') {
+      input.offset = size(words_.back().substr(1));
+      words_.pop_back();
+    }
     std::int64_t elements = 1;
     for (const std::string_view axis :
          words_.size() > 3 ? split(words_[3], ',') : std::vector<std::string_view>{}) {
@@ -127,17 +131,46 @@ class Reader {
   void read_output() {
     need(3);
     Region::Output output{value(words_[1]), {}};
-    std::vector<std::int64_t> dims;
-    if (words_[2] != "-")
-      for (const std::string_view dim : split(words_[2], ',')) dims.push_back(size(dim));
-    output.shape = Shape(std::move(dims));
+    if (words_[0] == "also") {
+      if (region_.outputs.empty() || !region_.outputs.back().is_part) fail("there is no part before it");
+      output.shape = region_.outputs.back().shape;
+      output.width = region_.outputs.back().width;
+      output.is_of_previous = true;
+      output.offset = size(words_[2]);
+    } else {
+      std::vector<std::int64_t> dims;
+      if (words_[2] != "-")
+        for (const std::string_view dim : split(words_[2], ',')) dims.push_back(size(dim));
+      output.shape = Shape(std::move(dims));
+      if (words_.size() > 3) {
+        const auto parts = split(words_[3], ':');
+        if (parts.size() != 2) fail("a part is OFFSET:WIDTH");
+        output.offset = size(parts[0]);
+        output.width = size(parts[1]);
+      }
+    }
+    output.is_part = words_[0] == "also" || words_.size() > 3;
+    check_output(output);
+    region_.outputs.push_back(std::move(output));
+  }
+
+  void check_output(const Region::Output& output) const {
     if (region_.is_input(output.value)) fail("an input is no output");
     if (region_.extent_of(output.value) == Extent::One) fail("a value of one element is no output");
     for (const Region::Output& other : region_.outputs)
       if (other.value == output.value) fail("the value is an output already");
-    if (output.shape.elements() != region_.elements(region_.extent_of(output.value)))
-      fail("the shape does not have the value's number of elements");
-    region_.outputs.push_back(std::move(output));
+    if (!output.is_part) {
+      if (output.shape.elements() != region_.elements(region_.extent_of(output.value)))
+        fail("the shape does not have the value's number of elements");
+      return;
+    }
+    if (region_.extent_of(output.value) != Extent::Full) fail("parts are of Full values");
+    if (output.offset + region_.columns > output.width ||
+        output.shape.elements() != region_.rows * output.width)
+      fail("the part does not lie within the tensor");
+    if (output.is_of_previous &&
+        region_.dtype_of(region_.outputs.back().value) != region_.dtype_of(output.value))
+      fail("parts of a tensor have one type");
   }
 
   void read_step(std::string_view kind) {
@@ -267,6 +300,13 @@ std::vector<int> Region::uniforms() const {
   return found;
 }
 
+std::vector<int> Region::tensors() const {
+  std::vector<int> made;
+  for (const Output& output : outputs)
+    made.push_back(made.empty() ? 0 : made.back() + (output.is_of_previous ? 0 : 1));
+  return made;
+}
+
 std::string Region::to_text() const {
   std::string text;
   const auto out = std::back_inserter(text);
@@ -276,6 +316,7 @@ std::string Region::to_text() const {
                    kExtents[static_cast<std::size_t>(input.extent)]);
     for (std::size_t a = 0; a < input.axes.size(); ++a)
       fmt::format_to(out, "{}{}:{}", a ? "," : "", input.axes[a].size, input.axes[a].stride);
+    if (input.offset != 0) fmt::format_to(out, " +{}", input.offset);
     text += '\n';
   }
   for (const Step& step : steps) {
@@ -311,9 +352,14 @@ std::string Region::to_text() const {
     text += '\n';
   }
   for (const Output& output : outputs) {
+    if (output.is_of_previous) {
+      fmt::format_to(out, "also {} {}\n", output.value, output.offset);
+      continue;
+    }
     fmt::format_to(out, "out {} ", output.value);
     if (output.shape.rank() == 0) text += '-';
     for (int d = 0; d < output.shape.rank(); ++d) fmt::format_to(out, "{}{}", d ? "," : "", output.shape[d]);
+    if (output.is_part) fmt::format_to(out, " {}:{}", output.offset, output.width);
     text += '\n';
   }
   return text;

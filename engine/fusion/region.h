@@ -10,6 +10,7 @@
 //   in float32 full 8192:1                   an input: type, extent, axes size:stride, outermost first
 //   in float32 full 64:0,128:1               a row of 128 that all rows share
 //   in float32 row 64:1
+//   in float32 full 64:384,128:1 +128        from element 128 on: columns of a wider tensor
 //   const float32 3f800000                   extent One; the bits of the value
 //   apply float32 full Mul 0 3               an op with a formula: type, extent, name, operands
 //   apply float32 full LeakyRelu 4 alpha=3fc999999999999a    parameters are bits of float64
@@ -19,6 +20,10 @@
 //   uniform float32 full 9e3779b9 0          a random number in [0, 1) for each place: hash of the stream's
 //                                            name, salt (RandomKey); another one each step of training
 //   out 6 64,1                               value and shape, for each output; a scalar has the shape -
+//   out 7 64,384 128:384                     a Full value as columns 128, ... of rows of 384
+//   also 8 256                               another part of the output before it
+//
+// Columns of an output that nothing writes have any values.
 //
 // Thread rule: values; functions are pure.
 #pragma once
@@ -59,7 +64,8 @@ struct Region {
   struct Input {
     DType dtype = DType::Float32;
     Extent extent = Extent::Full;
-    Axes axes;  // joined
+    Axes axes;                // joined
+    std::int64_t offset = 0;  // of the first element
   };
   enum class Kind { Constant, Apply, Cast, Reduce, Columns, Uniform };
   struct Step {
@@ -76,7 +82,11 @@ struct Region {
   };
   struct Output {
     int value = 0;
-    Shape shape;
+    Shape shape;                  // of the tensor
+    bool is_part = false;         // columns of a tensor of longer rows
+    std::int64_t offset = 0;      // of a part: its first column
+    std::int64_t width = 0;       // of a part: a row of the tensor
+    bool is_of_previous = false;  // a part of the same tensor as the output before
   };
 
   std::int64_t rows = 1, columns = 1;
@@ -96,6 +106,7 @@ struct Region {
   bool reduces() const;  // rows
   bool sums_columns() const;
   std::vector<int> uniforms() const;  // the values that are drawn
+  std::vector<int> tensors() const;   // by output, the tensor it is in: an output of the node
 
   std::string to_text() const;
   /// Throws: InvalidArgument with the line that is wrong, and why: what is not in the grammar, operands that

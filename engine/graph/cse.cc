@@ -1,7 +1,7 @@
-// Merges nodes that compute the same: one op, equal attributes, the same inputs (or equal small constants)
-// and control inputs, and the same wishes about device and stream, so that what the user put apart stays
-// apart. Never merged: stateful ops, side effects, handles, other lanes than Compute, views (they cost
-// nothing), and nodes that are fed.
+// Merges nodes that compute the same: one op, equal attributes, the same inputs (or equal small constants, or
+// where only the shape is used, one shape) and control inputs, and the same wishes about device and stream,
+// so that what the user put apart stays apart. Never merged: stateful ops, side effects, handles, other lanes
+// than Compute, views (they cost nothing), and nodes that are fed.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -59,10 +59,27 @@ bool same_rule(const Plan& plan, const Node& a, const Node& b) {
   return !rules || stream_of(a) == stream_of(b);
 }
 
+/// The inputs, of those whose shape alone is used the first one of that shape.
+class Shapes {
+ public:
+  std::vector<ValueRef> inputs_of(const Graph& graph, const Node& node) {
+    std::vector<ValueRef> inputs = node.inputs;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const OutputInfo& info = graph.info(inputs[i]);
+      if (uses_shape_only(node, i) && info.shape.is_static())
+        inputs[i] = seen_.try_emplace({info.dtype, info.shape.to_string()}, inputs[i]).first->second;
+    }
+    return inputs;
+  }
+
+ private:
+  std::map<std::pair<DType, std::string>, ValueRef> seen_;
+};
+
+/// REQUIRES: equal ops and inputs.
 bool same_work(const Node& a, const Node& b) {
-  return a.op == b.op && a.inputs == b.inputs && a.control_inputs == b.control_inputs &&
-         a.stream == b.stream && a.colocate_with == b.colocate_with && a.device == b.device &&
-         a.include_grad == b.include_grad && equal(a.attrs, b.attrs);
+  return a.control_inputs == b.control_inputs && a.stream == b.stream && a.colocate_with == b.colocate_with &&
+         a.device == b.device && a.include_grad == b.include_grad && equal(a.attrs, b.attrs);
 }
 
 /// Small constants by content: graphs have one of their own for each axis, each shape.
@@ -101,6 +118,7 @@ void eliminate_common_subexpressions(Plan& plan) {
       id = merged_into[static_cast<std::size_t>(id)];
   };
   Constants constants;
+  Shapes shapes;
   int merged = 0;
   for (const NodeId id : graph.topological_order()) {
     Node& node = graph.mutable_node(id);
@@ -109,7 +127,7 @@ void eliminate_common_subexpressions(Plan& plan) {
     redirect(node.colocate_with);
     if (!may_merge(plan, node)) continue;
     for (ValueRef& in : node.inputs) in = constants.first_of(plan, in);
-    auto& same = seen[{node.op, node.inputs}];
+    auto& same = seen[{node.op, shapes.inputs_of(graph, node)}];
     const auto twin = std::find_if(same.begin(), same.end(), [&](NodeId other) {
       const Node& before = graph.node(other);
       return same_work(before, node) && same_rule(plan, before, node);

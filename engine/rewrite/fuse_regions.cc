@@ -39,10 +39,11 @@ void replace_region(Plan& plan, const FusedRegion& region, Renamed& renamed) {
       renamed[value] = output;
     }
   }
-  for (const NodeId id : region.nodes) {
-    take_place(plan, id, made);
-    graph.remove(id);
-  }
+  for (const std::vector<NodeId>& ids : {region.nodes, region.joins})
+    for (const NodeId id : ids) {
+      take_place(plan, id, made);
+      graph.remove(id);
+    }
 }
 
 /// Whether the device has a kernel for each of them.

@@ -9,11 +9,14 @@
 namespace braid {
 namespace {
 
-constexpr int kMostLayers = 6;
+constexpr int kMostLayers = 12;
 constexpr std::size_t kMostRepeatedSteps = 8;  // of a node that is repeated
 /// Launches that a cut saves at least: values that stay in a device's cache cost less than the model says,
 /// and what is computed again makes small kernels longer.
 constexpr double kWorthwhileLaunches = 2;
+
+/// What is repeated are casts, constants and the like, which are many and cost little.
+constexpr RegionLimits kLimits{.nodes = 128};
 
 struct RegionNodes {
   std::vector<NodeId> own;       // in topological order
@@ -81,12 +84,20 @@ class RegionCutter {
               [&](NodeId a, NodeId b) { return of(order_.position, a) < of(order_.position, b); });
     return make_region(
         plan_, steps_, nodes,
-        [&](ValueRef value) { return owner_of(value.node) == region && is_written(value); }, RegionLimits{});
+        [&](ValueRef value) { return owner_of(value.node) == region && is_written(value); }, kLimits);
   }
 
   double bytes_of(ValueRef value) const {
     const OutputInfo& info = graph_.info(value);
     return static_cast<double>(info.shape.elements()) * static_cast<double>(dtype_size(info.dtype));
+  }
+
+  /// Each element once, and of a wider tensor the part.
+  static double bytes_read(const fusion::Region::Input& input) {
+    auto bytes = static_cast<double>(dtype_size(input.dtype));
+    for (const fusion::Axis& axis : input.axes)
+      if (axis.stride != 0) bytes *= static_cast<double>(axis.size);
+    return bytes;
   }
 
   /// Nothing where the region cannot be made.
@@ -102,7 +113,7 @@ class RegionCutter {
     if (!made) return std::nullopt;
     const CostModel& costs = cost_model(plan_.options.domain);
     double bytes = 0, flops = 0;
-    for (const ValueRef input : made->inputs) bytes += bytes_of(input);
+    for (const fusion::Region::Input& input : made->program.inputs) bytes += bytes_read(input);
     for (const std::vector<ValueRef>& same : made->outputs) bytes += bytes_of(same[0]);
     for (const std::vector<NodeId>& nodes : {at(region).own, at(region).repeated})
       for (const NodeId id : nodes) flops += modelled_cost(graph_, graph_.node(id)).flops;

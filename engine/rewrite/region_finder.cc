@@ -10,6 +10,7 @@
 #include "engine/ir/op.h"
 #include "engine/program/cost_model.h"
 #include "engine/rewrite/region_cuts.h"
+#include "engine/rewrite/region_parts.h"
 #include "engine/rewrite/region_program.h"
 #include "engine/rewrite/rewrite.h"
 #include "engine/rewrite/written_streams.h"
@@ -46,8 +47,10 @@ class RegionFinder {
     find_after_writes();
     for (const NodeId id : order_)
       if (may_join(graph_.node(id))) join(id);
+    const std::vector<Join> joins = merge_joined();
     std::vector<FusedRegion> found = cuts ? cut() : uncut();
     for (FusedRegion& region : found) region.saved_us = saved_us(region);
+    absorb_joins(plan_, users_, steps_, joins, found);
     std::sort(found.begin(), found.end(), [&](const FusedRegion& a, const FusedRegion& b) {
       return position_[index(a.nodes.back())] < position_[index(b.nodes.back())];
     });
@@ -141,6 +144,25 @@ class RegionFinder {
       const int from = region_of_[index(source)], to = region_of_[index(id)];
       if (from >= 0 && from != to) try_merge(from, to);
     }
+  }
+
+  /// Nodes all of whose inputs regions make, which are put together so that one of them writes all parts.
+  std::vector<Join> merge_joined() {
+    std::vector<Join> joins;
+    for (const NodeId id : order_) {
+      const auto join = join_of(plan_, steps_, graph_.node(id));
+      const auto region = [&](ValueRef part) { return region_of_[index(part.node)]; };
+      if (!join || std::any_of(join->parts.begin(), join->parts.end(),
+                               [&](ValueRef part) { return region(part) < 0; }))
+        continue;
+      joins.push_back(*join);
+      for (const ValueRef part : join->parts) {
+        const int first = region(join->parts[0]), other = region(part);
+        if (first == other || leads_back(other, first)) continue;
+        try_merge(first, other);
+      }
+    }
+    return joins;
   }
 
   void try_merge(int from, int to) {

@@ -9,6 +9,7 @@
 //   * no way leads out of the region and back into it;
 //   * nothing in it comes after a write of a variable, as its reads might then have to come before;
 //   * it stays below limits of nodes, inputs and outputs.
+// Regions whose outputs one node joins are put together too, and write the joined tensor.
 // Views between two nodes are looked through: a region works on elements in their order. Thread rule: one
 // thread.
 #pragma once
@@ -24,7 +25,8 @@ struct FusedRegion {
   fusion::Region program;
   std::vector<NodeId> nodes;     // in topological order, without what it repeats of other regions
   std::vector<ValueRef> inputs;  // of the program, in its order
-  std::vector<std::vector<ValueRef>> outputs;  // values that each of the program's outputs stands for
+  std::vector<std::vector<ValueRef>> outputs;  // values that each tensor of the program's outputs stands for
+  std::vector<NodeId> joins = {};              // whose outputs it writes part by part (region_parts.h)
   double saved_us = 0;                         // by the cost model
 };
 

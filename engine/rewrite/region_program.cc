@@ -5,6 +5,7 @@
 
 #include "engine/ir/op.h"
 #include "engine/ops/common/halves.h"
+#include "engine/rewrite/region_parts.h"
 #include "engine/rewrite/rewrite.h"
 
 namespace braid {
@@ -94,7 +95,7 @@ class Maker {
         if (!passes(source, input.axes, level)) return false;
         operand.inner = source;
       } else {
-        operand.input = input_of(source, input, level);
+        operand.input = input_of(source, input, level, nodes);
       }
       operands_[id].push_back(operand);
     }
@@ -117,15 +118,32 @@ class Maker {
            rows == fusion::contiguous_axes(elements);
   }
 
-  int input_of(ValueRef source, const NodeSteps::Input& input, Extent level) {
+  /// Reads parts of other values where they are.
+  void look_through_parts(ValueRef& source, Region::Input& input, const std::vector<NodeId>& nodes) const {
+    for (;;) {
+      const auto part = part_of(plan_, source);
+      if (!part || input.offset != 0 || !together(graph_.node(source.node), graph_.node(nodes[0]))) return;
+      const ValueRef whole = cache_.source(plan_, part->whole);
+      const auto axes = axes_through(*part, input.axes);
+      if (!axes || std::find(nodes.begin(), nodes.end(), whole.node) != nodes.end()) return;
+      source = whole;
+      input.axes = *axes;
+      input.offset = part->offset;
+    }
+  }
+
+  int input_of(ValueRef source, const NodeSteps::Input& input, Extent level,
+               const std::vector<NodeId>& nodes) {
     Region::Input made{input.dtype, level, input.axes};
-    if (Axes rows; level == Extent::Full && strip_columns(input.axes, made_.program.columns, rows))
-      made = {input.dtype, Extent::Row, rows};
+    look_through_parts(source, made, nodes);
+    if (Axes rows; level == Extent::Full && strip_columns(made.axes, made_.program.columns, rows))
+      made = {input.dtype, Extent::Row, rows, made.offset};
     if (std::all_of(made.axes.begin(), made.axes.end(), [](const fusion::Axis& a) { return a.stride == 0; }))
-      made = {input.dtype, Extent::One, {}};
+      made = {input.dtype, Extent::One, {}, made.offset};
     auto& inputs = made_.program.inputs;
     for (std::size_t i = 0; i < inputs.size(); ++i)
-      if (made_.inputs[i] == source && inputs[i].extent == made.extent && inputs[i].axes == made.axes)
+      if (made_.inputs[i] == source && inputs[i].extent == made.extent && inputs[i].axes == made.axes &&
+          inputs[i].offset == made.offset)
         return static_cast<int>(i);
     inputs.push_back(std::move(made));
     made_.inputs.push_back(source);

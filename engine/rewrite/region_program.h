@@ -28,7 +28,7 @@ class NodeStepsCache {
 };
 
 struct RegionLimits {
-  int nodes = 48, inputs = 24, outputs = 12;
+  int nodes = 96, inputs = 24, outputs = 12;
   /// Rows that are reduced: of at most so many elements.
   std::int64_t longest_row = 8192;
 };

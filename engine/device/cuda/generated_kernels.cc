@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <thread>
 
 #include "base/cuda/check.h"
+#include "base/env.h"
 #include "engine/device/accelerator.h"
 #include "engine/device/nvrtc.h"
 
@@ -32,21 +34,25 @@ KernelCache& cache_of(const std::string& architecture, std::span<const char* con
   return *cache;
 }
 
-}  // namespace
-
-std::vector<KernelCache::Code> generated_kernels(std::span<const std::string> sources,
-                                                 std::span<const char* const> options, std::string& why) {
-  if (cuda_device_count() == 0)
-    why = "there is no device";
-  else
-    why = Nvrtc::get().missing();
-  if (!why.empty()) return std::vector<KernelCache::Code>(sources.size());
+/// Of the calling thread's device; where there is none, what plans are made for.
+std::optional<std::string> architecture_here() {
+  if (cuda_device_count() == 0) return env_string("BRAID_KERNEL_ARCHITECTURE");
   int device = 0, major = 0, minor = 0;
   BRAID_CUDA_CHECK(cudaGetDevice(&device));
   BRAID_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   BRAID_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return fmt::format("sm_{}{}", major, minor);
+}
+
+}  // namespace
+
+std::vector<KernelCache::Code> generated_kernels(std::span<const std::string> sources,
+                                                 std::span<const char* const> options, std::string& why) {
+  const std::optional<std::string> architecture = architecture_here();
+  why = architecture ? Nvrtc::get().missing() : "there is no device";
+  if (!why.empty()) return std::vector<KernelCache::Code>(sources.size());
   const auto threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads));
-  return cache_of(fmt::format("sm_{}{}", major, minor), options).get(sources, threads, kKernelsTimeout, why);
+  return cache_of(*architecture, options).get(sources, threads, kKernelsTimeout, why);
 }
 
 }  // namespace braid

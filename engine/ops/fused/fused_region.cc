@@ -32,16 +32,18 @@ void infer(InferContext& c) {
     const Region::Input& input = region.inputs[static_cast<std::size_t>(i)];
     require_dtype(c, i, {input.dtype});
     if (c.shape(i).is_static() && region.rows * region.columns > 0 &&
-        extent_of(input.axes) > c.shape(i).elements())
+        input.offset + extent_of(input.axes) > c.shape(i).elements())
       c.fail(fmt::format("input {} of shape {} has fewer elements than the program reads", i,
                          c.shape(i).to_string()));
   }
-  for (const Region::Output& output : region.outputs) c.output(region.dtype_of(output.value), output.shape);
+  for (const Region::Output& output : region.outputs)
+    if (!output.is_of_previous) c.output(region.dtype_of(output.value), output.shape);
 }
 
-/// A sum of columns: output `to` of the node, of what output `from` of the region without it is.
+/// A sum of columns: output `to` of the node, of what output `from` of the node without it is.
 struct ColumnSum {
   std::size_t to, from;
+  DType dtype;
 };
 
 /// The region without its sums of columns, whose operands are outputs of it.
@@ -61,20 +63,35 @@ Region without_sums(const Region& region, std::vector<ColumnSum>& sums, std::vec
   const auto is_sum = [&](const Region::Output& output) {
     return region.extent_of(output.value) == fusion::Extent::Column;
   };
+  const std::vector<int> tensors = region.tensors();
   for (std::size_t o = 0; o < region.outputs.size(); ++o) {
-    const Region::Output& output = region.outputs[o];
+    Region::Output output = region.outputs[o];
     if (is_sum(output)) continue;
-    made.outputs.push_back({number[static_cast<std::size_t>(output.value)], output.shape});
-    outputs.push_back(o);
+    output.value = number[static_cast<std::size_t>(output.value)];
+    if (!output.is_of_previous) outputs.push_back(static_cast<std::size_t>(tensors[o]));
+    made.outputs.push_back(std::move(output));
   }
+  // A part that is summed is written again, as a whole.
   for (std::size_t o = 0; o < region.outputs.size(); ++o) {
     const Region::Output& output = region.outputs[o];
     if (!is_sum(output)) continue;
-    const int summed = number[static_cast<std::size_t>(region.step(output.value).operands[0])];
-    const auto known = std::find_if(made.outputs.begin(), made.outputs.end(),
-                                    [&](const Region::Output& other) { return other.value == summed; });
-    sums.push_back({o, static_cast<std::size_t>(known - made.outputs.begin())});
-    if (known == made.outputs.end()) made.outputs.push_back({summed, Shape{region.rows, region.columns}});
+    int summed = number[static_cast<std::size_t>(region.step(output.value).operands[0])];
+    const auto find = [&] {
+      return std::find_if(made.outputs.begin(), made.outputs.end(),
+                          [&](const Region::Output& other) { return other.value == summed; });
+    };
+    if (const auto known = find(); known != made.outputs.end() && known->is_part) {
+      made.steps.push_back({.kind = Region::Kind::Cast,
+                            .dtype = made.dtype_of(summed),
+                            .extent = fusion::Extent::Full,
+                            .operands = {summed}});
+      summed = made.values() - 1;
+    }
+    if (find() == made.outputs.end()) made.outputs.push_back({summed, Shape{region.rows, region.columns}});
+    sums.push_back(
+        {static_cast<std::size_t>(tensors[o]),
+         static_cast<std::size_t>(made.tensors()[static_cast<std::size_t>(find() - made.outputs.begin())]),
+         made.dtype_of(summed)});
   }
   return made;
 }
@@ -98,7 +115,9 @@ PreparedKernel prepare_with_sums(const Region& region) {
   const Region rest = without_sums(region, sums, outputs);
   std::vector<std::size_t> offsets;  // in scratch memory, for the others
   std::size_t bytes = static_cast<std::size_t>(region.columns) * sizeof(double);
-  for (std::size_t o = outputs.size(); o < rest.outputs.size(); ++o) {
+  const std::vector<int> tensors = rest.tensors();
+  for (std::size_t o = 0; o < rest.outputs.size(); ++o) {
+    if (static_cast<std::size_t>(tensors[o]) < outputs.size()) continue;
     bytes = (bytes + 63) / 64 * 64;
     offsets.push_back(bytes);
     bytes +=
@@ -116,7 +135,7 @@ PreparedKernel prepare_with_sums(const Region& region) {
         sum_columns(static_cast<const T*>(places[sum.from]), rest.rows, rest.columns,
                     static_cast<T*>(args.scratch), args.out<T>(static_cast<int>(sum.to)));
       };
-      rest.dtype_of(rest.outputs[sum.from].value) == DType::Float64 ? add(double{}) : add(float{});
+      sum.dtype == DType::Float64 ? add(double{}) : add(float{});
     }
   };
   return kernel;

@@ -92,7 +92,7 @@ PreparedKernel prepare(const PrepareContext& c) {
                         .threads = source.threads,
                         .column_threads = source.column_threads,
                         .inputs = region.inputs.size(),
-                        .outputs = region.outputs.size()};
+                        .outputs = c.outputs.size()};
   kernels.region = kernels.code->function(source.name.c_str());
   if (source.column_blocks > 0) kernels.columns = kernels.code->function(source.columns_name().c_str());
   for (const int value : region.uniforms()) {

@@ -95,7 +95,8 @@ void gather(const U* x, const fusion::Axes& axes, std::int64_t begin, std::int64
 }
 
 bool lies_as_extent(const Region& region, const Region::Input& input) {
-  return input.extent == Extent::Full && input.axes == fusion::contiguous_axes(region.elements(Extent::Full));
+  return input.extent == Extent::Full && input.offset == 0 &&
+         input.axes == fusion::contiguous_axes(region.elements(Extent::Full));
 }
 
 /// The thread's registers.
@@ -185,9 +186,9 @@ void RegionTiles::place(int value, const std::vector<int>& last_use, std::vector
   if (region_.is_input(value) && lies_as_extent(region_, region_.inputs[v])) {
     at.where = Where::Input;
     at.index = v;
-  } else if (output_of_[v] >= 0 && region_.extent_of(value) == Extent::Full) {
+  } else if (output_of_[v] >= 0 && region_.extent_of(value) == Extent::Full && !output->is_part) {
     at.where = Where::Output;
-    at.index = static_cast<std::size_t>(output_of_[v]);
+    at.index = static_cast<std::size_t>(tensors_[static_cast<std::size_t>(output_of_[v])]);
   } else if (const int operand = reusable_operand(value, last_use); operand >= 0) {
     at.index = places_[static_cast<std::size_t>(operand)].index;
   } else {
@@ -208,6 +209,7 @@ void RegionTiles::place_registers() {
   places_.resize(values);
   repeated_.resize(values);
   output_of_.assign(values, -1);
+  tensors_ = region_.tensors();
   is_repeated_.assign(values, 0);
   for (const Region::Step& step : region_.steps)
     for (const int operand : step.operands)
@@ -276,8 +278,8 @@ void RegionTiles::load(int value, const Tile& tile, const Memory& memory) const 
   const std::int64_t begin = full ? tile.row * region_.columns + tile.column : tile.row;
   const fusion::Axes axes = input.axes.empty() ? fusion::Axes{{1, 0}} : fusion::Axes{};
   with_bytes(to.element_bytes, [&]<class U>() {
-    gather(static_cast<const U*>(memory.inputs[value]), axes.empty() ? input.axes : axes, begin,
-           full ? tile.elements() : tile.rows, reinterpret_cast<U*>(memory.registers + to.index));
+    gather(static_cast<const U*>(memory.inputs[value]) + input.offset, axes.empty() ? input.axes : axes,
+           begin, full ? tile.elements() : tile.rows, reinterpret_cast<U*>(memory.registers + to.index));
   });
   if (!full) repeat_rows(value, tile, memory);
 }
@@ -321,7 +323,7 @@ void RegionTiles::prepare_ones(const Memory& memory) const {
     with_bytes(place_of(v).element_bytes, [&]<class U>() {
       U one{};
       if (region_.is_input(v))
-        one = *static_cast<const U*>(memory.inputs[v]);
+        one = static_cast<const U*>(memory.inputs[v])[region_.inputs[static_cast<std::size_t>(v)].offset];
       else if (region_.step(v).kind == Kind::Constant)
         std::memcpy(&one, &region_.step(v).bits, sizeof one);
       else
@@ -341,6 +343,7 @@ void RegionTiles::run_tile(const Tile& tile, const Memory& memory) const {
       continue;
     }
     compute(v, extent == Extent::Full ? tile.elements() : tile.rows, extent, tile, memory);
+    if (extent == Extent::Full) store_part(v, tile, memory);
     if (extent == Extent::Row) {
       repeat_rows(v, tile, memory);
       store_rows(v, tile, memory);
@@ -353,9 +356,25 @@ void RegionTiles::store_rows(int value, const Tile& tile, const Memory& memory) 
   const auto v = static_cast<std::size_t>(value);
   if (output_of_[v] < 0 || tile.column != 0) return;
   const std::size_t bytes = places_[v].element_bytes;
-  std::memcpy(
-      static_cast<std::byte*>(memory.outputs[output_of_[v]]) + static_cast<std::size_t>(tile.row) * bytes,
-      memory.registers + places_[v].index, static_cast<std::size_t>(tile.rows) * bytes);
+  std::memcpy(static_cast<std::byte*>(memory.outputs[tensors_[static_cast<std::size_t>(output_of_[v])]]) +
+                  static_cast<std::size_t>(tile.row) * bytes,
+              memory.registers + places_[v].index, static_cast<std::size_t>(tile.rows) * bytes);
+}
+
+/// A value that is columns of an output.
+void RegionTiles::store_part(int value, const Tile& tile, const Memory& memory) const {
+  const auto v = static_cast<std::size_t>(value);
+  if (output_of_[v] < 0) return;
+  const Region::Output& output = region_.outputs[static_cast<std::size_t>(output_of_[v])];
+  if (!output.is_part) return;
+  const std::size_t bytes = places_[v].element_bytes;
+  const std::byte* from = memory.registers + places_[v].index;
+  auto* const to = static_cast<std::byte*>(memory.outputs[tensors_[static_cast<std::size_t>(output_of_[v])]]);
+  const std::size_t copied = static_cast<std::size_t>(tile.columns) * bytes;
+  for (std::int64_t r = 0; r < tile.rows; ++r, from += copied)
+    std::memcpy(
+        to + static_cast<std::size_t>((tile.row + r) * output.width + output.offset + tile.column) * bytes,
+        from, copied);
 }
 
 void RegionTiles::run(void* const* inputs, void* const* outputs, const StepParams* params, std::int64_t begin,

@@ -68,6 +68,7 @@ class RegionTiles {
             std::byte* to) const;
   void repeat_rows(int value, const Tile& tile, const Memory& memory) const;
   void store_rows(int value, const Tile& tile, const Memory& memory) const;
+  void store_part(int value, const Tile& tile, const Memory& memory) const;
   const Place& place_of(int value) const { return places_[static_cast<std::size_t>(value)]; }
 
   fusion::Region region_;
@@ -77,6 +78,7 @@ class RegionTiles {
   std::vector<Place> repeated_;             // of Row values that are operands of Full steps
   std::vector<char> is_repeated_;           // by value
   std::vector<int> output_of_;              // by value: the output that it is, or -1
+  std::vector<int> tensors_;                // by output
   std::vector<fusion::Extent> extents_;     // by value
   std::vector<fusion::ElementLoop> loops_;  // by step
   std::vector<RowLoop> row_loops_;          // by step

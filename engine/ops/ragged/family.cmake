@@ -1,6 +1,7 @@
 # Values whose rows lie side by side, as many for each row of the batch as its offsets say.
 braid_op_family(ragged
   KERNELS
+    query_attention
     ragged_attention
     ragged_concat
     ragged_dense

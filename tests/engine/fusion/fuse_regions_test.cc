@@ -118,6 +118,44 @@ TEST(FuseRegionsTest, SmallValuesAreReadRatherThanComputedAgain) {
   EXPECT_EQ(regions[0].outputs.size(), 2U);
 }
 
+TEST(FuseRegionsTest, PartsAreReadAndWrittenWhereTheyAre) {
+  Model m;
+  const Output x = m.feed("x", {64, 96});
+  const Output parts =
+      m.b.op("Split", {m.b.constant(Tensor::scalar<std::int32_t>(1), "axis"), x}, {{"num_split", 3}});
+  const Output gate = m.b.op("Sigmoid", {{parts.node, 0}});
+  const Output y = m.b.concat({gate, m.b.op("Tanh", {{parts.node, 2}}), m.b.mul(gate, {parts.node, 1})}, 1);
+  const auto program =
+      m.compiled({m.b.op("Cumsum", {y, m.b.constant(Tensor::scalar<std::int32_t>(0), "a")})});
+  EXPECT_EQ(count_ops(*program, "Split"), 0);
+  EXPECT_EQ(count_ops(*program, "ConcatV2"), 0);
+  const std::vector<fusion::Region> regions = regions_of(*program);
+  ASSERT_EQ(regions.size(), 1U);
+  EXPECT_EQ(regions[0].inputs.size(), 3U) << regions[0].to_text();
+  EXPECT_EQ(regions[0].tensors(), (std::vector<int>{0, 0, 0})) << regions[0].to_text();
+}
+
+TEST(FuseRegionsTest, APartThatOthersReadIsWrittenTwice) {
+  Model m;
+  const Output x = m.feed("x", {64, 32});
+  const Output axis = m.b.constant(Tensor::scalar<std::int32_t>(0), "axis");
+  const Output left = m.b.op("Exp", {x}), right = m.b.op("Neg", {left});
+  const auto program =
+      m.compiled({m.b.op("Cumsum", {m.b.concat({left, right}, 1), axis}), m.b.op("Cumsum", {left, axis})});
+  const std::vector<fusion::Region> regions = regions_of(*program);
+  ASSERT_EQ(regions.size(), 1U);
+  EXPECT_EQ(regions[0].tensors(), (std::vector<int>{0, 1, 1})) << regions[0].to_text();
+}
+
+TEST(FuseRegionsTest, AJoinOfWhatNoRegionMakesStays) {
+  Model m;
+  const Output x = m.feed("x", {64, 32});
+  const Output y = m.b.op("Neg", {m.b.op("Exp", {x})});
+  const auto program = m.compiled(
+      {m.b.op("Cumsum", {m.b.concat({x, y}, 1), m.b.constant(Tensor::scalar<std::int32_t>(0), "axis")})});
+  EXPECT_EQ(count_ops(*program, "ConcatV2"), 1);
+}
+
 TEST(FuseRegionsTest, IsOffWithoutTheOption) {
   Model m;
   const auto program = m.compiled({m.b.op("Tanh", {m.b.op("Exp", {m.feed("x", {8})})})}, false);

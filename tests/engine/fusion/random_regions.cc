@@ -125,7 +125,7 @@ class Maker {
   }
 
   void add() {
-    switch (pick(12)) {
+    switch (pick(15)) {
       case 0:
       case 1:
       case 2:
@@ -144,6 +144,11 @@ class Maker {
         return add_cast();
       case 10:
         return add_view();
+      case 11:
+        return add_parts();
+      case 12:
+      case 13:
+        return add_join();
       default:
         return add_barrier();
     }
@@ -205,6 +210,10 @@ class Maker {
       reduced.push_back(axis);
       dims[static_cast<std::size_t>(axis)] = keep_dims ? 1 : -1;
     }
+    // A sum of one number is left out, and the number's zero may be negative.
+    std::int64_t count = 1;
+    for (const std::int32_t axis : reduced) count *= x.shape[axis];
+    if (count == 1) return add_unary();
     std::erase(dims, -1);
     const Output which =
         b_.constant(Tensor::from<std::int32_t>(Shape{axes}, std::span<const std::int32_t>(reduced)), "axes");
@@ -261,6 +270,55 @@ class Maker {
                                      "shape");
     keep(b_.op("Reshape", {x.output, shape}), x.dtype,
          Shape(std::vector<std::int64_t>(to.begin(), to.end())));
+  }
+
+  Output number(std::int32_t value) { return b_.constant(Tensor::scalar(value), "number"); }
+  Output numbers(const std::vector<std::int32_t>& values) {
+    return b_.constant(Tensor::from<std::int32_t>(Shape{std::ssize(values)}, values), "numbers");
+  }
+
+  /// Equal parts, or one part, along any axis.
+  void add_parts() {
+    const Value x = some();
+    if (x.shape.rank() == 0) return add_unary();
+    const int axis = pick(3) != 0 ? x.shape.rank() - 1 : pick(static_cast<std::size_t>(x.shape.rank()));
+    std::vector<std::int64_t> dims(x.shape.dims().begin(), x.shape.dims().end());
+    std::int64_t& size = dims[static_cast<std::size_t>(axis)];
+    const std::int64_t count = 2 + pick(3);
+    if (size % count == 0 && pick(4) != 0) {
+      size /= count;
+      const Output parts = b_.op("Split", {number(axis), x.output}, {{"num_split", count}});
+      for (int part = 0; part < count; ++part) keep({parts.node, part}, x.dtype, Shape(dims));
+      return;
+    }
+    std::vector<std::int32_t> begin(dims.size(), 0);
+    const int first = pick(static_cast<std::size_t>(size));
+    begin[static_cast<std::size_t>(axis)] = first;
+    size = 1 + pick(static_cast<std::size_t>(size - first));
+    const Output part = b_.op(
+        "Slice", {x.output, numbers(begin), numbers(std::vector<std::int32_t>(dims.begin(), dims.end()))});
+    keep(part, x.dtype, Shape(dims));
+  }
+
+  /// What is often made of one value, side by side.
+  void add_join() {
+    const Value x = some();
+    if (x.shape.rank() == 0 || x.shape.elements() * 3 > kMostElements) return add_unary();
+    std::vector<Output> parts{x.output};
+    for (int more = 1 + pick(2); more > 0; --more) {
+      const Value* other = some_of(x.dtype);
+      if (other && other->shape == x.shape && pick(3) != 0)
+        parts.push_back(other->output);
+      else if (x.dtype == DType::Bool)
+        parts.push_back(b_.op("LogicalNot", {x.output}));
+      else
+        parts.push_back(b_.op(pick(2) == 0 ? "Neg" : "Square", {x.output}));
+    }
+    const int axis = pick(3) != 0 ? x.shape.rank() - 1 : pick(static_cast<std::size_t>(x.shape.rank()));
+    std::vector<std::int64_t> dims(x.shape.dims().begin(), x.shape.dims().end());
+    dims[static_cast<std::size_t>(axis)] *= std::ssize(parts);
+    parts.push_back(number(axis));
+    keep(b_.op("ConcatV2", parts), x.dtype, Shape(dims));
   }
 
   /// What no region takes.

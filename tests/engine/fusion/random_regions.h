@@ -1,7 +1,7 @@
 // Random graphs of ops that regions take, with what keeps them apart in between: elementwise ops of floats,
 // integers and bools, casts, halves, dropout, broadcasts of scalars, rows and columns, reductions of rows,
-// softmax and its gradient, views, and nodes that no region takes. Inputs have NaN, infinities, zeros of both
-// signs and numbers of all sizes.
+// softmax and its gradient, views, parts taken out and joined, and nodes that no region takes. Inputs have
+// NaN, infinities, zeros of both signs and numbers of all sizes.
 #pragma once
 
 #include <string>

@@ -81,6 +81,27 @@ TEST(RegionTest, KeepsHashAndSaltOfRandomNumbers) {
   EXPECT_EQ(region.uniforms(), (std::vector<int>{0, 1}));
 }
 
+TEST(RegionTest, ReadsAndWritesPartsOfTensors) {
+  const std::string text =
+      "region 4 8\nin float32 full 4:24,8:1 +16\ncast float32 full 0\napply float32 full Neg 0\n"
+      "out 1 4,24 8:24\nalso 2 16\n";
+  const Region region = Region::parse(text);
+  EXPECT_EQ(region.to_text(), text);
+  EXPECT_EQ(region.inputs[0].offset, 16);
+  EXPECT_EQ(region.tensors(), (std::vector<int>{0, 0}));
+  const auto wrong = [](const std::string& lines) {
+    return message_of("region 4 8\nin float32 full 32:1\ncast float32 full 0\n" + lines);
+  };
+  EXPECT_EQ(wrong("out 1 96 16:24\n"), "");
+  EXPECT_NE(wrong("out 1 4,24 17:24\n").find("within the tensor"), std::string::npos);
+  EXPECT_NE(wrong("out 1 5,24 0:24\n").find("within the tensor"), std::string::npos);
+  EXPECT_NE(wrong("out 1 - 0:24\n").find("within the tensor"), std::string::npos);
+  EXPECT_NE(wrong("out 1 4,24 0\n").find("OFFSET:WIDTH"), std::string::npos);
+  EXPECT_NE(wrong("also 1 8\n").find("no part before"), std::string::npos);
+  EXPECT_NE(wrong("reduce float32 sum 1\nout 2 4,8 0:8\n").find("Full"), std::string::npos);
+  EXPECT_NE(wrong("cast float64 full 0\nout 1 4,24 0:24\nalso 2 8\n").find("one type"), std::string::npos);
+}
+
 TEST(RegionTest, AxesAreJoined) {
   EXPECT_EQ(broadcast_axes({4, 8}, {4, 8}), contiguous_axes(32));
   EXPECT_EQ(broadcast_axes({8}, {4, 8}), (Axes{{4, 0}, {8, 1}}));

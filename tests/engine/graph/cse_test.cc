@@ -51,6 +51,19 @@ TEST(MergeTest, ControlInputsMustBeTheSame) {
             1);
 }
 
+TEST(MergeTest, OfWhatIsUsedForItsShapeAloneTheShapeCounts) {
+  for (const std::int64_t size : {4, 2}) {
+    TestGraph g;
+    const ValueRef x = g.feed("x", 4), y = g.feed("y", 4), z = g.feed("z", size);
+    const ValueRef a = g.add("braid.RowsLike", {x, y}, {}, "a"), b = g.add("braid.RowsLike", {x, z}, {}, "b");
+    g.mix({a, b}, 4, "end");
+    const auto program = compile_test(
+        g, {"end"}, {}, 2, StreamPolicy::User, 1,
+        {{"x", DType::Int64, Shape{4}}, {"y", DType::Int64, Shape{4}}, {"z", DType::Int64, Shape{size}}});
+    EXPECT_EQ(count_ops(*program, "braid.RowsLike"), size == 4 ? 1 : 2);
+  }
+}
+
 TEST(MergeTest, RandomOpsAndSideEffectsStay) {
   TestGraph g;
   const ValueRef shape = g.constant({4});

@@ -192,6 +192,47 @@ TEST_P(CudaRaggedAttention, TakesThousandsOfValues) {
 INSTANTIATE_TEST_SUITE_P(Kinds, CudaRaggedAttention, ::testing::ValuesIn(kKinds),
                          [](const auto& info) { return std::string(info.param.name); });
 
+/// By one query a row, beside the host.
+void compare_queries(std::uint64_t seed, std::int64_t longest, const Kind& kind) {
+  Random random(seed);
+  const std::int64_t heads = 1 + random.below(3), rows = 1 + random.below(6);
+  const std::int64_t qk = random.one_of({1, 3, 8, 20, 64, 128, 200, 512});
+  const std::int64_t v = random.below(2) == 0 ? qk : random.one_of({1, 7, 32, 128, 260});
+  const std::vector<std::int64_t> offsets = random.offsets(rows, longest);
+  const std::int64_t n = offsets.back() + random.below(5);
+  const bool softmax = random.below(2) == 0;
+  SCOPED_TRACE(fmt::format("{}, seed {}, {} values in {} rows, {} heads of {} and {}, {}", kind.name, seed, n,
+                           rows, heads, qk, v, softmax ? "softmax" : "silu"));
+  const auto values = [&](std::int64_t count, std::int64_t width, std::uint64_t salt) {
+    return converted(random_f64({count, heads, width}, seed * 10 + salt, -1, 1), DType::Float32);
+  };
+  OpCase forward{.label = "queries",
+                 .inputs = {values(rows, qk, 1), values(n, qk, 2), values(n, v, 3), random.list(offsets)},
+                 .attrs = {{"activation", softmax ? "softmax" : "silu"},
+                           {"max_length", random.below(2) == 0 ? 0 : longest + random.below(10)}}};
+  const bool half_outputs = random.below(2) == 0;
+  const auto halved = [&](std::vector<std::int64_t> outputs) {
+    return half_outputs ? std::move(outputs) : std::vector<std::int64_t>{};
+  };
+  compare("braid.QueryAttention", narrowed(forward, 3, kind, halved({0})), kind,
+          softmax ? std::vector<const char*>{"output", "log_sum"} : std::vector<const char*>{"output"});
+  OpCase backward = forward;
+  backward.inputs.insert(backward.inputs.begin() + 3, values(rows, v, 4));
+  if (softmax) {
+    const Results kept =
+        run_program(OpRegistry::global().require("braid.QueryAttention"), forward, Domain::Host, 1);
+    backward.inputs.insert(backward.inputs.end(), {kept.outputs[0], kept.outputs[1]});
+  }
+  compare("braid.QueryAttentionGrad", narrowed(backward, 4, kind, halved({1, 2})), kind, {"dq", "dk", "dv"},
+          softmax ? 1 : 1e-3);
+}
+
+TEST_P(CudaRaggedAttention, OfOneQueryARowIsTheHosts) {
+  if (!cuda_device()) GTEST_SKIP() << missing::kCudaDevice;
+  for (std::uint64_t seed = 0; seed < 60 && !HasFailure(); ++seed)
+    compare_queries(seed, seed % 10 == 0 ? 4095 : 90, GetParam());
+}
+
 TEST(CudaRaggedAttentionTest, ValuesOfNoRowAreZerosAndAreNotLookedAt) {
   if (!cuda_device()) GTEST_SKIP() << missing::kCudaDevice;
   for (const char* activation : {"silu", "softmax"})
@@ -314,6 +355,9 @@ TEST(CudaRaggedErrors, BadOffsetsAndTargetsAreReported) {
   for (const Tensor& bad : {falls, beyond, late}) {
     EXPECT_THAT(device_error("braid.RaggedAttention", {x, x, x, bad}), HasSubstr("is not in [0, 4)"));
     EXPECT_THAT(device_error("braid.RaggedAttentionGrad", {x, x, x, x, bad}), HasSubstr("is not in [0, 4)"));
+    EXPECT_THAT(device_error("braid.QueryAttention",
+                             {run_op("Slice", {x, i64({3}, {0, 0, 0}), i64({3}, {2, 2, 8})})[0], x, x, bad}),
+                HasSubstr("is not in [0, 4)"));
     EXPECT_THAT(device_error("braid.RaggedToDense", {x, bad}, {{"max_length", 3}}),
                 HasSubstr("is not in [0, 4)"));
     EXPECT_THAT(

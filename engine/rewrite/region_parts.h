@@ -1,0 +1,37 @@
+// Parts of tensors that regions read and write where they are: columns that a Split, Slice or SplitLike takes
+// out, which a region reads in the wider tensor, and columns that a Concat joins, which the region that makes
+// all of them writes into the wider tensor. Thread rule: one thread.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "engine/rewrite/region_program.h"
+
+namespace braid {
+
+/// A value whose rows of `columns` elements are parts, from `offset` on, of the rows of `width` of another.
+struct PartOf {
+  ValueRef whole;
+  std::int64_t columns = 0, width = 0, offset = 0;
+};
+/// Nothing where the value is no part, or is fed.
+std::optional<PartOf> part_of(const Plan& plan, ValueRef value);
+/// How axes over the part's elements go through the whole's, from `offset` on; nothing where they cannot.
+std::optional<fusion::Axes> axes_through(const PartOf& part, const fusion::Axes& axes);
+
+/// A node whose output has rows of `width`, made of parts of `columns` each.
+struct Join {
+  NodeId node = kNoNode;
+  std::int64_t columns = 0, width = 0;
+  std::vector<ValueRef> parts;  // behind views
+  std::vector<std::int64_t> offsets;
+};
+/// Nothing where the node joins no parts of one width, or is no inner node.
+std::optional<Join> join_of(const Plan& plan, const NodeStepsCache& steps, const Node& node);
+
+/// Regions that make all parts of a join write them there, and the joins belong to them (FusedRegion::joins).
+void absorb_joins(const Plan& plan, const Users& users, NodeStepsCache& steps, const std::vector<Join>& joins,
+                  std::vector<FusedRegion>& regions);
+
+}  // namespace braid
