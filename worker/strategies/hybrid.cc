@@ -4,7 +4,9 @@
 // of others' rows between steps, for evaluations and checkpoints, they serve (table_service.h).
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -20,6 +22,7 @@
 #include "worker/step/clip_gradients.h"
 #include "worker/step/loss_scale.h"
 #include "worker/strategies/expand_bags.h"
+#include "worker/strategies/hot_rows.h"
 #include "worker/strategies/hybrid_plan.h"
 #include "worker/strategies/hybrid_rewrite.h"
 #include "worker/strategies/hybrid_tables.h"
@@ -69,6 +72,7 @@ class HybridStrategy : public ServedStrategy {
     for (std::size_t t = 0; t < shards_.size(); ++t)
       if (!shards_[t].all_ids || !pools_at_owner(training.graph, rows[t].variable))
         expand_bags(training.graph, rows[t].variable, name());
+    std::vector<VariableGradient> hot_rows = split_hot_tables(training, rows);
     HybridRewrite rewrite(
         training,
         [&](Node node, const char* op) { return add_collective(training.graph, std::move(node), op); },
@@ -86,6 +90,10 @@ class HybridStrategy : public ServedStrategy {
       }
       (shards_[t].all_ids ? whole : in_lists).push_back(&shards_[t]);
       (shards_[t].all_ids ? rows_of_whole : rows_in_lists).push_back(rows[t]);
+    }
+    for (std::size_t h = 0; h < hot_rows.size(); ++h) {
+      in_lists.push_back(&hot_tables_[h]);
+      rows_in_lists.push_back(hot_rows[h]);
     }
     owners.look_up(whole, rows_of_whole);
     rewrite.look_up(in_lists, rows_in_lists);
@@ -111,7 +119,8 @@ class HybridStrategy : public ServedStrategy {
       if (gradient.slices && g < first_whole)
         training.graph.mutable_node(training.graph.size() - 1).attrs.set(kSkipNegative, true);
     }
-    service_ = std::make_shared<TableService>(shards_, peers_.communicator, runtime_.variables());
+    service_ =
+        std::make_shared<TableService>(shards_, peers_.communicator, runtime_.variables(), runtime_.device());
     runtime_.services().provide<TableService>(service_);
   }
 
@@ -142,6 +151,7 @@ class HybridStrategy : public ServedStrategy {
     resume_ = resume;
     wait_for_leader_ = wait;
   }
+  void look_at_batches(const BatchValues& values) override { batches_ = values; }
   std::string describe(const Program& step) const override {
     if (tables_.empty()) return {};
     return plan_text(costs_, tables_) + prediction_text(costs_, prediction(step));
@@ -172,7 +182,9 @@ class HybridStrategy : public ServedStrategy {
     return ServedStrategy::start(restored, resume, step, wait);
   }
 
-  bool saves_local_variable(const std::string& name) const override { return table_of(name) < 0; }
+  bool saves_local_variable(const std::string& name) const override {
+    return table_of(name) < 0 && !hot_variables_.contains(name);
+  }
 
  protected:
   RankService& service() override { return *service_; }
@@ -190,13 +202,17 @@ class HybridStrategy : public ServedStrategy {
                          : WaitContext::with_timeout(services_ ? services_->peer_deadline : kPeerDeadline);
     std::string card = peers_.card;
     if (card.empty() && on_device_) card = runtime_.device() ? runtime_.device()->description() : "H100";
-    costs_ = decide_tables({.job = job_,
-                            .peers = peers_,
-                            .on_device = on_device_,
-                            .resume = resume_,
-                            .costs = card_costs(card),
-                            .wait = wait},
-                           tables_);
+    costs_ = decide_tables(
+        {.job = job_,
+         .peers = peers_,
+         .on_device = on_device_,
+         .resume = resume_,
+         .costs = card_costs(card),
+         .wait = wait,
+         .hot_rows =
+             [&](const TableShard& table) { return choose_hot_rows(training.graph, table, batches_); }},
+        tables_);
+    batches_ = {};
     for (const PlannedTable& table : tables_) shards_.push_back(table.shard);
     for (std::size_t t = 0; t < shards_.size(); ++t) {
       if (!shards_[t].sharded()) continue;
@@ -204,6 +220,23 @@ class HybridStrategy : public ServedStrategy {
       for (const std::string& slot : shards_[t].slots)
         parts_[shards_[t].name + "/" + slot] = static_cast<int>(t);
     }
+  }
+
+  /// Of tables that have such; their gradients. What is of the table stays in `rows`.
+  std::vector<VariableGradient> split_hot_tables(TrainingGraph& training,
+                                                 std::vector<VariableGradient>& rows) {
+    std::vector<VariableGradient> hot;
+    for (std::size_t t = 0; t < shards_.size(); ++t) {
+      const TableShard& table = shards_[t];
+      if (table.hot.empty()) continue;
+      hot.push_back(split_hot_rows(training, table, rows[t]));
+      hot_tables_.push_back(hot_table(table));
+      const std::string& name = hot_tables_.back().name;
+      training.own_optimizers.emplace(name, optimizer_of(training, optimizers_, table.name));
+      hot_variables_.insert(name);
+      for (const std::string& slot : table.slots) hot_variables_.insert(name + "/" + slot);
+    }
+    return hot;
   }
 
   /// The table of which this variable is this rank's part, or a slot of that; -1: it is none.
@@ -245,6 +278,9 @@ class HybridStrategy : public ServedStrategy {
   const float clip_norm_;
   std::vector<PlannedTable> tables_;
   std::vector<TableShard> shards_;       // of tables_
+  std::deque<TableShard> hot_tables_;    // their hot rows
+  std::set<std::string> hot_variables_;  // and slots of these
+  BatchValues batches_;                  // null: there are none to be looked at
   std::map<std::string, int> parts_;     // sharded tables and their slots
   StepCosts costs_;                      // that the plans were made with
   std::map<std::string, Tensor> given_;  // first values of tables that do not have their initialiser's

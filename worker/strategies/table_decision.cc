@@ -31,6 +31,7 @@ class Planning {
   /// By this process alone.
   StepCosts alone() {
     plan_tables(strategy_, decision_.on_device, decision_.costs, tables_);
+    choose_hot(tables_);
     return decision_.costs;
   }
 
@@ -55,6 +56,11 @@ class Planning {
   }
 
  private:
+  void choose_hot(std::vector<PlannedTable>& tables) const {
+    for (PlannedTable& table : tables)
+      if (table.shard.most_hot() > 0 && decision_.hot_rows) table.shard.hot = decision_.hot_rows(table.shard);
+  }
+
   /// Empty: nothing that is of use here.
   std::string kept() const {
     std::error_code unseen;
@@ -74,6 +80,7 @@ class Planning {
     std::vector<PlannedTable> copies = tables_;
     try {
       plan_tables(strategy_, decision_.on_device, costs, copies);
+      choose_hot(copies);
     } catch (const InvalidArgument& error) {
       refusal = error;
       return kRefused + error.message();

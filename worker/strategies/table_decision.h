@@ -3,6 +3,7 @@
 // their links, and the leader plans. It tells the others, also why it cannot. Thread rule: one thread.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "base/wait_context.h"
@@ -18,6 +19,8 @@ struct TableDecision {
   bool resume = false;
   StepCosts costs;   // before measuring
   WaitContext wait;  // for the leader's word
+  /// The hot rows of a table with plan ROW (hot_rows.h); called on the leader.
+  std::function<std::vector<std::int64_t>(const TableShard&)> hot_rows = {};
 };
 
 /// Decides the plans of the tables, alike on all workers; gives the costs that they were made with.
