@@ -10,6 +10,7 @@
 #include "engine/ops/state/variable_init.h"
 #include "engine/program/program.h"
 #include "worker/job/job.h"
+#include "worker/strategies/hybrid_ops.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/strategy.h"
 #include "worker/strategies/table_service.h"
@@ -45,6 +46,7 @@ class Rank {
       training_.feeds.push_back(
           {training_.graph.parse_value(lookup.feed), DType::Int64, Shape{examples, lookup.length}});
     strategy_->rewrite_training(training_);
+    fill_exchanges();
     CompileRequest request;
     for (const Lookup& lookup : model.lookups)
       request.feeds.push_back({lookup.feed, DType::Int64, Shape{examples, lookup.length}});
@@ -91,6 +93,15 @@ class Rank {
   }
 
  private:
+  /// NaN where nobody sent anything: whoever reads it shows.
+  void fill_exchanges() {
+    for (NodeId id = 0; id < training_.graph.size(); ++id) {
+      Node& node = training_.graph.mutable_node(id);
+      if (node.removed || node.op->name != "braid.AllToAll") continue;
+      node.attrs.set("fill", true);
+      node.attrs.set(kFillByte, std::int64_t{255});
+    }
+  }
   static WaitContext wait() { return WaitContext::with_timeout(std::chrono::seconds(60)); }
 
   /// On the leader, with what the others have.

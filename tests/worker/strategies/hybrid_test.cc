@@ -2,6 +2,8 @@
 // process, and all plans against each other, bit for bit.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdlib>
 #include <optional>
 
 #include "tests/worker/strategies/hybrid_runs.h"
@@ -111,6 +113,40 @@ TEST_P(HybridRandomTest, RowWiseAdagradGivesTheSameNumbersWhereverRowsAre) {
           << plan;
   }
   EXPECT_GT(differ, 5);
+}
+
+std::string random_plans(Random& random, const Model& model) {
+  std::string plans;
+  for (const std::string& table : model.tables) {
+    const std::string plan = std::vector<std::string>{
+        "ROW", "TABLE", "COLUMN", "REPLICATE"}[static_cast<std::size_t>(draw(random, 0, 3))];
+    plans += "table { match: '" + table + "' plan: " + plan;
+    if (plan == "ROW" && draw(random, 0, 1) == 1)
+      plans += " hot_rows: " + std::to_string(draw(random, 1, 30));
+    plans += " } ";
+  }
+  return plans;
+}
+
+/// So many graphs in all as the variable BRAID_RANDOM_GRAPHS says.
+TEST(HybridGraphsTest, AnyMixOfPlansHasTheSameBits) {
+  register_strategy_ops();
+  const char* const many = std::getenv("BRAID_RANDOM_GRAPHS");
+  const int trials = many ? std::atoi(many) : 30;
+  Random random(7);
+  for (int trial = 0; trial < trials; ++trial) {
+    const int world = std::vector{2, 3, 4, 8}[static_cast<std::size_t>(draw(random, 0, 3))];
+    const Model model = random_model(random, world);
+    const Batches batches = random_batches(random, model, kRowsOfRank * world);
+    const std::string plans = random_plans(random, model);
+    SCOPED_TRACE("trial " + std::to_string(trial) + ", " + std::to_string(world) + " ranks: " + plans);
+    const Outcome rows =
+        run_group(model, job_of("ADAM", "HYBRID", all_tables("ROW")), world, batches, random);
+    const Outcome its = run_group(model, job_of("ADAM", "HYBRID", plans), world, batches, random);
+    for (const float loss : its.losses) ASSERT_TRUE(std::isfinite(loss));
+    ASSERT_EQ(its.losses, rows.losses);
+    ASSERT_EQ(its.tables, rows.tables);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, HybridRandomTest, ::testing::Values(1, 2, 3, 4, 8));
