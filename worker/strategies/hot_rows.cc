@@ -40,7 +40,7 @@ Ids most_named(const TimesNamed& counts, std::int64_t most) {
 
 /// The hot ones' places of several lists, one behind another.
 ValueRef joined(Graph& graph, const std::vector<ValueRef>& lists, const std::string& name) {
-  if (lists.size() == 1) return lists[0];
+  if (lists.size() == 1) return reshaped(graph, lists[0], {-1}, name);
   std::vector<ValueRef> inputs;
   for (const ValueRef list : lists) {
     const DType dtype = graph.info(graph.node(list.node).inputs[0]).dtype;

@@ -1,7 +1,7 @@
 // Hot rows of a HYBRID job: of a table with plan ROW those that batches name most, which every rank has
 // beside its part, in the variable "<table>/hot" with slots of its own. Their ids travel to nobody, and their
-// rows from nobody; their gradients go to all ranks, which add them up in the order of ranks, as the holder
-// of any row does: so the bits are those of a table without hot rows.
+// rows from nobody; their gradients go to all ranks, in lists or as a dense sum, and are added up in the order
+// of ranks, as the holder of any row does: so the bits are those of a table without hot rows.
 //
 //   ids -> SplitHotIds -> cold ids, as all ids of the table (hybrid_rewrite.h); hot ids
 //   rows of the cold ids, hot rows -> HotRows -> rows, as a gather gives them

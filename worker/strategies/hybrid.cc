@@ -21,6 +21,7 @@
 #include "worker/job/optimizers.h"
 #include "worker/step/clip_gradients.h"
 #include "worker/step/loss_scale.h"
+#include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/expand_bags.h"
 #include "worker/strategies/hot_rows.h"
 #include "worker/strategies/hybrid_plan.h"
@@ -91,8 +92,13 @@ class HybridStrategy : public ServedStrategy {
       (shards_[t].all_ids ? whole : in_lists).push_back(&shards_[t]);
       (shards_[t].all_ids ? rows_of_whole : rows_in_lists).push_back(rows[t]);
     }
+    std::vector<VariableGradient> hot_sums;
     for (std::size_t h = 0; h < hot_rows.size(); ++h) {
-      in_lists.push_back(&hot_tables_[h]);
+      if (hot_tables_[h].sums_densely) {
+        std::ranges::move(replicated.dense_of(hot_rows[h]), std::back_inserter(hot_sums));
+        continue;
+      }
+      in_lists.push_back(&hot_tables_[h].rows);
       rows_in_lists.push_back(hot_rows[h]);
     }
     owners.look_up(whole, rows_of_whole);
@@ -107,6 +113,7 @@ class HybridStrategy : public ServedStrategy {
     };
     for (std::size_t b = 0; b + 1 < buckets.size(); ++b) reduce(b);
     for (VariableGradient& gradient : rewrite.exchange_gradients()) reduced.push_back(std::move(gradient));
+    std::ranges::move(sum_in_rank_order(training, std::move(hot_sums)), std::back_inserter(reduced));
     std::vector<VariableGradient> at_owners = owners.exchange_gradients();
     reduce(buckets.size() - 1);
     replicated.take_sums(reduced);
@@ -191,6 +198,11 @@ class HybridStrategy : public ServedStrategy {
   bool is_shared(const std::string& variable) const override { return table_of(variable) < 0; }
 
  private:
+  struct HotTable {
+    TableShard rows;
+    bool sums_densely;
+  };
+
   StepPrediction prediction(const Program& step) const {
     return predict_step(costs_, peers_.world, predict_tables(strategy_, on_device_, costs_, tables_), step);
   }
@@ -222,6 +234,18 @@ class HybridStrategy : public ServedStrategy {
     }
   }
 
+  std::vector<VariableGradient> sum_in_rank_order(TrainingGraph& training,
+                                                  std::vector<VariableGradient> gradients) {
+    if (gradients.empty()) return gradients;
+    Node node;
+    node.name = training.graph.unique_name("all_reduce/hot_rows");
+    node.attrs.set(kRankOrder, true);
+    for (const VariableGradient& gradient : gradients) node.inputs.push_back(gradient.dense);
+    const NodeId id = add_collective(training.graph, std::move(node), "braid.AllReduce");
+    for (std::size_t g = 0; g < gradients.size(); ++g) gradients[g].dense = {id, static_cast<int>(g)};
+    return gradients;
+  }
+
   /// Of tables that have such; their gradients. What is of the table stays in `rows`.
   std::vector<VariableGradient> split_hot_tables(TrainingGraph& training,
                                                  std::vector<VariableGradient>& rows) {
@@ -230,8 +254,8 @@ class HybridStrategy : public ServedStrategy {
       const TableShard& table = shards_[t];
       if (table.hot.empty()) continue;
       hot.push_back(split_hot_rows(training, table, rows[t]));
-      hot_tables_.push_back(hot_table(table));
-      const std::string& name = hot_tables_.back().name;
+      hot_tables_.push_back({hot_table(table), tables_[t].sums_hot_densely(on_device_)});
+      const std::string& name = hot_tables_.back().rows.name;
       training.own_optimizers.emplace(name, optimizer_of(training, optimizers_, table.name));
       hot_variables_.insert(name);
       for (const std::string& slot : table.slots) hot_variables_.insert(name + "/" + slot);
@@ -278,7 +302,7 @@ class HybridStrategy : public ServedStrategy {
   const float clip_norm_;
   std::vector<PlannedTable> tables_;
   std::vector<TableShard> shards_;       // of tables_
-  std::deque<TableShard> hot_tables_;    // their hot rows
+  std::deque<HotTable> hot_tables_;      // their hot rows
   std::set<std::string> hot_variables_;  // and slots of these
   BatchValues batches_;                  // null: there are none to be looked at
   std::map<std::string, int> parts_;     // sharded tables and their slots

@@ -110,11 +110,16 @@ ShardInfo write_tables(const std::vector<TableShard>& tables, VariableStore& sto
 
 namespace {
 
+/// To be filled and written: of a variable on the host its own memory. What a device has is not read.
+Tensor memory_of(VariableStore& store, const std::string& name, const Shape& shape) {
+  return store.domain(name) == Domain::Host ? *store.read(name) : Tensor(DType::Float32, shape);
+}
+
 /// `whole`: of the table, where it does not begin as its initialiser says.
 void initialize_hot_rows(const TableShard& table, const Tensor* whole, const RngKey& key,
                          VariableStore& store) {
   const std::string name = hot_variable(table, table.name);
-  Tensor values = *store.read(name);
+  Tensor values = memory_of(store, name, Shape{std::ssize(table.hot), table.dim});
   const std::span<float> own = values.data<float>();
   std::ranges::fill(own, 0.0F);
   for (std::size_t place = 0; place < table.hot.size(); ++place) {
@@ -135,7 +140,7 @@ void initialize_tables(const std::vector<TableShard>& tables, const std::map<std
                        std::uint64_t seed, VariableStore& store) {
   for (const TableShard& table : tables) {
     if (!table.sharded()) continue;
-    Tensor values = *store.read(table.name);
+    Tensor values = memory_of(store, table.name, table.local_shape());
     const std::span<float> own = values.data<float>();
     std::ranges::fill(own, 0.0F);
     const RngKey key = make_rng_key(seed, table.name);
@@ -158,9 +163,11 @@ void initialize_tables(const std::vector<TableShard>& tables, const std::map<std
     }
     for (const std::string& owner : owners)
       for (std::size_t s = 0; s < table.slots.size(); ++s) {
-        Tensor slot = *store.read(slot_name(owner, table.slots[s]));
+        const std::string name = slot_name(owner, table.slots[s]);
+        const std::int64_t rows = owner == table.name ? table.local_rows() : std::ssize(table.hot);
+        Tensor slot = memory_of(store, name, table.row_wise ? Shape{rows} : Shape{rows, table.local_dim()});
         std::ranges::fill(slot.data<float>(), table.slot_initials[s]);
-        store.write(slot_name(owner, table.slots[s]), slot);
+        store.write(name, slot);
       }
   }
 }

@@ -163,7 +163,8 @@ Sizes of_hot(Sizes s, double hot, double rows) {
 }
 
 /// Plan ROW whose most frequent rows are on all workers.
-TableLoad of_row_and_hot(const StepCosts& costs, const Sizes& all, const TableShard& table, double room) {
+TableLoad of_row_and_hot(const StepCosts& costs, const Sizes& all, const TableShard& table, double room,
+                         bool is_dense) {
   const auto hot = static_cast<double>(table.most_hot());
   const Sizes of_all = of_hot(all, hot, std::max(hot, static_cast<double>(table.rows)));
   Sizes cold = all;
@@ -171,7 +172,10 @@ TableLoad of_row_and_hot(const StepCosts& costs, const Sizes& all, const TableSh
   cold.distinct = std::max(0.0, cold.distinct - of_all.distinct);
   cold.touched = std::max(0.0, cold.touched - of_all.touched);
   TableLoad load = of_lists(costs, cold, TablePlan::Row, room);
-  const TableLoad added = of_lists(costs, of_all, TablePlan::Replicate, room > 0 ? std::min(room, hot) : 0);
+  TableLoad added = of_lists(costs, of_all, TablePlan::Replicate, room > 0 ? std::min(room, hot) : 0);
+  if (is_dense)
+    for (const LoadPart part : {GradientsIn, GradientsOut})
+      added.owner[part] = added.everyone[part] = 2 * all.others / all.world * hot * (all.row + kNumberBytes);
   load.owner.add(added.owner);
   load.everyone.add(added.everyone);
   return load;
@@ -214,7 +218,9 @@ TableLoad load_of(const StepCosts& costs, const PlannedTable& table, TablePlan p
   } else {
     const auto room = static_cast<double>(shard.buckets().capacity(table.ids_of_step()));
     const double sent = is_device(costs) ? room : 0;
-    load = shard.most_hot() > 0 ? of_row_and_hot(costs, s, shard, sent) : of_lists(costs, s, plan, sent);
+    load = shard.most_hot() > 0
+               ? of_row_and_hot(costs, s, shard, sent, table.sums_hot_densely(is_device(costs)))
+               : of_lists(costs, s, plan, sent);
   }
   shard.owner = shard.rank = 0;
   load.owner.memory_bytes = static_cast<double>(shard.local_bytes());

@@ -19,6 +19,7 @@ TEST_P(HotRowsTest, HaveTheBitsOfPlansWithoutThem) {
   const int world = GetParam();
   Random random(static_cast<unsigned>(400 + world));
   std::int64_t hot = 0;
+  int dense = 0, in_lists = 0;
   for (int trial = 0; trial < 8; ++trial) {
     const Model model = random_model(random, world);
     const Batches batches = random_batches(random, model, kRowsOfRank * world);
@@ -35,9 +36,13 @@ TEST_P(HotRowsTest, HaveTheBitsOfPlansWithoutThem) {
       ASSERT_EQ(its.losses, rows.losses) << plan;
       ASSERT_EQ(its.tables, rows.tables) << plan;
       hot += its.hot_rows;
+      dense += its.sums_hot_densely ? 1 : 0;
+      in_lists += its.hot_rows > 0 && !its.sums_hot_densely ? 1 : 0;
     }
   }
   EXPECT_TRUE(hot > 50 || world == 1) << hot;
+  EXPECT_EQ(dense > 5, world > 2) << dense;
+  EXPECT_TRUE(in_lists > 5 || world != 2) << in_lists;
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, HotRowsTest, ::testing::Values(1, 2, 3, 4, 8));

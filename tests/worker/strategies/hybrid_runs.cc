@@ -82,6 +82,7 @@ class Rank {
     for (const std::string& table : model_.tables) {
       outcome.tables.push_back(whole(table));
       outcome.sums_densely |= training_.graph.find(table + "/dense_reads") != kNoNode;
+      outcome.sums_hot_densely |= training_.graph.find(table + "/hot/dense_reads") != kNoNode;
     }
     if (auto* service = runtime_.services().find<TableService>())
       for (const TableShard& shard : service->tables()) outcome.hot_rows += std::ssize(shard.hot);

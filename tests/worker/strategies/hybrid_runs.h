@@ -41,6 +41,7 @@ struct Outcome {
   std::vector<float> losses;
   std::vector<std::vector<float>> tables;
   bool sums_densely = false;  // of some replicated table
+  bool sums_hot_densely = false;
   std::int64_t hot_rows = 0;  // of all tables
 };
 
