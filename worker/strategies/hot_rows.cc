@@ -1,6 +1,7 @@
 #include "worker/strategies/hot_rows.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <unordered_map>
 
@@ -60,25 +61,32 @@ std::string hot_variable(const TableShard& table, const std::string& variable) {
   return table.name + "/hot" + variable.substr(table.name.size());
 }
 
-std::vector<std::int64_t> choose_hot_rows(const Graph& graph, const TableShard& table,
-                                          const BatchValues& values) {
-  if (!values) {
-    Ids first(static_cast<std::size_t>(table.most_hot()));
-    std::iota(first.begin(), first.end(), std::int64_t{0});
-    return first;
-  }
-  std::vector<std::string> names;
+void choose_hot_rows(const Graph& graph, const BatchValues& values, std::vector<PlannedTable>& tables) {
+  std::vector<std::string> names;      // of ids
+  std::vector<PlannedTable*> readers;  // of each
   const std::vector<VariableInfo> variables = list_variables(graph);
-  const auto its = std::ranges::find(variables, table.name, &VariableInfo::name);
-  if (its == variables.end()) throw Internal("there is no table '" + table.name + "'");
-  for (const NodeId lookup : lookups_of(graph, its->handle)) {
-    std::string name = graph.value_name(graph.node(lookup).inputs[1]);
-    if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
+  for (PlannedTable& table : tables) {
+    TableShard& shard = table.shard;
+    shard.hot.clear();
+    if (shard.most_hot() == 0) continue;
+    if (!values) {
+      shard.hot.resize(static_cast<std::size_t>(shard.most_hot()));
+      std::iota(shard.hot.begin(), shard.hot.end(), std::int64_t{0});
+      continue;
+    }
+    const auto its = std::ranges::find(variables, shard.name, &VariableInfo::name);
+    if (its == variables.end()) throw Internal("there is no table '" + shard.name + "'");
+    for (const NodeId lookup : lookups_of(graph, its->handle)) {
+      names.push_back(graph.value_name(graph.node(lookup).inputs[1]));
+      readers.push_back(&table);
+    }
   }
-  TimesNamed counts;
+  if (names.empty()) return;
+  std::map<PlannedTable*, TimesNamed> counts;
   for (const std::vector<Tensor>& batch : values(graph, names, kCountedBatches))
-    for (const Tensor& ids : batch) count_ids(ids, table.rows, counts);
-  return most_named(counts, table.most_hot());
+    for (std::size_t i = 0; i < batch.size(); ++i)
+      count_ids(batch[i], readers[i]->shard.rows, counts[readers[i]]);
+  for (const auto& [table, its] : counts) table->shard.hot = most_named(its, table->shard.most_hot());
 }
 
 TableShard hot_table(const TableShard& table) {

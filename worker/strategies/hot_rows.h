@@ -1,7 +1,7 @@
 // Hot rows of a HYBRID job: of a table with plan ROW those that batches name most, which every rank has
 // beside its part, in the variable "<table>/hot" with slots of its own. Their ids travel to nobody, and their
-// rows from nobody; their gradients go to all ranks, in lists or as a dense sum, and are added up in the order
-// of ranks, as the holder of any row does: so the bits are those of a table without hot rows.
+// rows from nobody; their gradients go to all ranks, in lists or as a dense sum, and are added up in the
+// order of ranks, as the holder of any row does: so the bits are those of a table without hot rows.
 //
 //   ids -> SplitHotIds -> cold ids, as all ids of the table (hybrid_rewrite.h); hot ids
 //   rows of the cold ids, hot rows -> HotRows -> rows, as a gather gives them
@@ -23,11 +23,10 @@ namespace braid::worker {
 /// Of a table, or a slot of it.
 std::string hot_variable(const TableShard& table, const std::string& variable);
 
-/// As many ids as the plan may have hot rows, those that the first batches name most, rising; fewer where
-/// they name fewer, and of equal ones the smaller. Without batches, as where a step is only looked at, the
-/// first rows.
-std::vector<std::int64_t> choose_hot_rows(const Graph& graph, const TableShard& table,
-                                          const BatchValues& values);
+/// Gives each table whose plan may have hot rows as many, those that the first batches name most; fewer where
+/// they name fewer, and of equal ones the smaller ids. Without batches, as where a step is only looked at,
+/// the first rows. Throws: what making a batch throws.
+void choose_hot_rows(const Graph& graph, const BatchValues& values, std::vector<PlannedTable>& tables);
 
 /// The hot rows as a table that is on all ranks.
 TableShard hot_table(const TableShard& table);

@@ -221,8 +221,8 @@ class HybridStrategy : public ServedStrategy {
          .resume = resume_,
          .costs = card_costs(card),
          .wait = wait,
-         .hot_rows =
-             [&](const TableShard& table) { return choose_hot_rows(training.graph, table, batches_); }},
+         .choose_hot_rows =
+             [&](std::vector<PlannedTable>& tables) { choose_hot_rows(training.graph, batches_, tables); }},
         tables_);
     batches_ = {};
     for (const PlannedTable& table : tables_) shards_.push_back(table.shard);

@@ -31,7 +31,7 @@ class Planning {
   /// By this process alone.
   StepCosts alone() {
     plan_tables(strategy_, decision_.on_device, decision_.costs, tables_);
-    choose_hot(tables_);
+    if (decision_.choose_hot_rows) decision_.choose_hot_rows(tables_);
     return decision_.costs;
   }
 
@@ -56,11 +56,6 @@ class Planning {
   }
 
  private:
-  void choose_hot(std::vector<PlannedTable>& tables) const {
-    for (PlannedTable& table : tables)
-      if (table.shard.most_hot() > 0 && decision_.hot_rows) table.shard.hot = decision_.hot_rows(table.shard);
-  }
-
   /// Empty: nothing that is of use here.
   std::string kept() const {
     std::error_code unseen;
@@ -80,7 +75,7 @@ class Planning {
     std::vector<PlannedTable> copies = tables_;
     try {
       plan_tables(strategy_, decision_.on_device, costs, copies);
-      choose_hot(copies);
+      if (decision_.choose_hot_rows) decision_.choose_hot_rows(copies);
     } catch (const InvalidArgument& error) {
       refusal = error;
       return kRefused + error.message();

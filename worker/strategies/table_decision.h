@@ -19,8 +19,8 @@ struct TableDecision {
   bool resume = false;
   StepCosts costs;   // before measuring
   WaitContext wait;  // for the leader's word
-  /// The hot rows of a table with plan ROW (hot_rows.h); called on the leader.
-  std::function<std::vector<std::int64_t>(const TableShard&)> hot_rows = {};
+  /// Chooses hot rows where plans may have some (hot_rows.h); called on the leader.
+  std::function<void(std::vector<PlannedTable>&)> choose_hot_rows = {};
 };
 
 /// Decides the plans of the tables, alike on all workers; gives the costs that they were made with.

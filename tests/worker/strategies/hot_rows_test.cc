@@ -59,6 +59,16 @@ TableShard two_ranks(std::int64_t rows, std::int64_t hot_rows) {
 
 using Ids = std::vector<std::int64_t>;
 
+Ids chosen(const Graph& graph, const TableShard& table, const BatchValues& values) {
+  std::vector<PlannedTable> tables(2);
+  tables[0].shard = table;
+  tables[1].shard = table;
+  tables[1].shard.hot_rows = 0;
+  choose_hot_rows(graph, values, tables);
+  EXPECT_TRUE(tables[1].shard.hot.empty());
+  return tables[0].shard.hot;
+}
+
 TEST(ChooseHotRowsTest, TakesThoseThatTheFirstBatchesNameMost) {
   register_strategy_ops();
   Random random(1);
@@ -67,17 +77,17 @@ TEST(ChooseHotRowsTest, TakesThoseThatTheFirstBatchesNameMost) {
   std::uint64_t asked = 0;
   const BatchValues values = [&](const Graph&, const std::vector<std::string>& names, std::uint64_t batches) {
     asked = batches;
-    std::vector<std::vector<Tensor>> all(1);
-    for (std::size_t i = 0; i < names.size(); ++i)
-      all[0].push_back(Tensor::from<std::int64_t>({2, 4}, Ids{7, 3, 3, 7, 7, -1, 1, 900}));
+    std::vector<std::vector<Tensor>> all(2);
+    for (std::size_t i = 0; i < 2 * names.size(); ++i)
+      all[i / names.size()].push_back(Tensor::from<std::int64_t>({2, 4}, Ids{7, 3, 3, 7, 7, -1, 1, 900}));
     return all;
   };
-  EXPECT_EQ(choose_hot_rows(graph, two_ranks(100, 2), values), (Ids{3, 7}));
-  EXPECT_EQ(choose_hot_rows(graph, two_ranks(100, 1), values), (Ids{7}));
-  EXPECT_EQ(choose_hot_rows(graph, two_ranks(100, 50), values), (Ids{1, 3, 7}));
-  EXPECT_EQ(choose_hot_rows(graph, two_ranks(1000, 4), values), (Ids{1, 3, 7, 900}));
+  EXPECT_EQ(chosen(graph, two_ranks(100, 2), values), (Ids{3, 7}));
+  EXPECT_EQ(chosen(graph, two_ranks(100, 1), values), (Ids{7}));
+  EXPECT_EQ(chosen(graph, two_ranks(100, 50), values), (Ids{1, 3, 7}));
+  EXPECT_EQ(chosen(graph, two_ranks(1000, 4), values), (Ids{1, 3, 7, 900}));
   EXPECT_GT(asked, 1U);
-  EXPECT_EQ(choose_hot_rows(graph, two_ranks(100, 3), {}), (Ids{0, 1, 2}));
+  EXPECT_EQ(chosen(graph, two_ranks(100, 3), {}), (Ids{0, 1, 2}));
 }
 
 TEST(HotTableTest, SaysWhereRowsAre) {
