@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -55,42 +55,44 @@ std::vector<NodeId> WriteOrder::writes_until(NodeId id) const {
 
 namespace {
 
+constexpr std::size_t kMostWriters = 64;
+
 /// Which of some writers each node waits for by what it computes with, not only by shapes and known values.
 class OrderOfValues {
  public:
-  OrderOfValues(const Plan& plan, const std::set<NodeId>& writers)
-      : graph_(plan.program.graph),
-        words_((writers.size() + 63) / 64),
-        bits_(static_cast<std::size_t>(graph_.size()) * words_) {
-    for (const NodeId writer : writers) numbers_.emplace(writer, numbers_.size());
-    for (const NodeId id : graph_.topological_order()) {
-      const Node& node = graph_.node(id);
+  /// `writers`: rising, kMostWriters at most. `order`: topological.
+  OrderOfValues(const Plan& plan, std::span<const NodeId> writers, const std::vector<NodeId>& order)
+      : writers_(writers), found_(static_cast<std::size_t>(plan.program.graph.size())) {
+    const Graph& graph = plan.program.graph;
+    for (const NodeId id : order) {
+      const Node& node = graph.node(id);
+      std::uint64_t found = 0;
       for (std::size_t i = 0; i < node.inputs.size(); ++i)
         if (plan.feed_of(node.inputs[i]) < 0 && !uses_shape_only(node, i) &&
-            !graph_.known_value(node.inputs[i]))
-          follow(id, node.inputs[i].node);
-      for (const NodeId control : node.control_inputs) follow(id, control);
+            !graph.known_value(node.inputs[i]))
+          found |= with(node.inputs[i].node);
+      for (const NodeId control : node.control_inputs) found |= with(control);
+      found_[static_cast<std::size_t>(id)] = found;
     }
   }
 
-  bool has(NodeId id, NodeId writer) const {
-    const std::size_t number = numbers_.at(writer);
-    return (bits_[static_cast<std::size_t>(id) * words_ + number / 64] >> (number % 64) & 1) != 0;
+  /// False also for one that is not of these.
+  bool lacks(NodeId id, NodeId writer) const {
+    const std::uint64_t bit = bit_of(writer);
+    return bit != 0 && (found_[static_cast<std::size_t>(id)] & bit) == 0;
   }
 
  private:
-  void follow(NodeId id, NodeId before) {
-    const std::size_t to = static_cast<std::size_t>(id) * words_;
-    for (std::size_t w = 0; w < words_; ++w)
-      bits_[to + w] |= bits_[static_cast<std::size_t>(before) * words_ + w];
-    if (const auto at = numbers_.find(before); at != numbers_.end())
-      bits_[to + at->second / 64] |= std::uint64_t{1} << (at->second % 64);
+  std::uint64_t bit_of(NodeId writer) const {
+    const auto at = std::ranges::lower_bound(writers_, writer);
+    return at == writers_.end() || *at != writer ? 0 : std::uint64_t{1} << (at - writers_.begin());
+  }
+  std::uint64_t with(NodeId before) const {
+    return found_[static_cast<std::size_t>(before)] | bit_of(before);
   }
 
-  const Graph& graph_;
-  const std::size_t words_;
-  std::map<NodeId, std::size_t> numbers_;
-  std::vector<std::uint64_t> bits_;  // by node
+  const std::span<const NodeId> writers_;
+  std::vector<std::uint64_t> found_;  // by node
 };
 
 }  // namespace
@@ -113,13 +115,19 @@ void keep_write_order(Plan& plan) {
     if (!writers.empty()) waits.emplace_back(id, std::vector<NodeId>(writers.begin(), writers.end()));
   }
   if (waits.empty()) return;
-  std::set<NodeId> all;
-  for (const auto& [id, writers] : waits) all.insert(writers.begin(), writers.end());
+  std::vector<NodeId> all;
+  for (const auto& [id, writers] : waits) all.insert(all.end(), writers.begin(), writers.end());
+  std::ranges::sort(all);
+  all.erase(std::unique(all.begin(), all.end()), all.end());
   // Passes leave alone what has control edges, so there are none without need.
-  const OrderOfValues values(plan, all);
-  for (const auto& [id, writers] : waits)
-    for (const NodeId writer : writers)
-      if (!values.has(id, writer)) graph.mutable_node(id).control_inputs.push_back(writer);
+  const std::vector<NodeId> topological = graph.topological_order();
+  for (std::size_t first = 0; first < all.size(); first += kMostWriters) {
+    const OrderOfValues values(
+        plan, std::span(all).subspan(first, std::min(kMostWriters, all.size() - first)), topological);
+    for (const auto& [id, writers] : waits)
+      for (const NodeId writer : writers)
+        if (values.lacks(id, writer)) graph.mutable_node(id).control_inputs.push_back(writer);
+  }
 }
 
 }  // namespace braid
