@@ -3,6 +3,7 @@
 #include "engine/device/accelerator.h"
 #include "engine/device/activity.h"
 #include "engine/device/device_health.h"
+#include "engine/device/gather_rows.h"
 #include "engine/device/generated_kernels.h"
 
 namespace braid {
@@ -19,6 +20,10 @@ std::string cuda_bus_id(int) { throw InvalidArgument("this build has no CUDA"); 
 std::unique_ptr<DeviceHealthReader> open_device_health(const Accelerator&) { return nullptr; }
 
 std::unique_ptr<ActivitySampler> make_activity_sampler(Accelerator&) {
+  throw Unavailable("this build has no CUDA");
+}
+
+void gather_rows_now(Accelerator&, void*, const void*, std::span<const std::int64_t>, std::uint64_t) {
   throw Unavailable("this build has no CUDA");
 }
 

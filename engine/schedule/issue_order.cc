@@ -3,10 +3,11 @@
 //
 // With several compute streams each starts, of what is ready, the op with the longest path after it; ops are
 // issued in the order in which they are predicted to start. One compute stream beside lanes (pulls,
-// pushes, collectives) issues first what has the longest tail after it, so that communication begins early.
-// Alone, a stream takes the same time in any order, so there the order in which the graph was written is
-// kept: it frees memory early, where the others would put off what is off the critical path, such as weight
-// gradients.
+// pushes, collectives) issues first what has the longest tail after it, so that communication begins early;
+// where the order of several streams is predicted to be faster, since it does other work until a lane has
+// brought what the longest tail needs, it takes that. Alone, a stream takes the same time in any order, so
+// there the order in which the graph was written is kept: it frees memory early, where the others would put
+// off what is off the critical path, such as weight gradients.
 #include <algorithm>
 
 #include "engine/schedule/dag.h"
@@ -15,18 +16,25 @@
 namespace braid {
 namespace {
 
+constexpr double kWorthwhile = 0.99;  // of the step's time
+
+std::vector<int> order_beside_lanes(const Dag& dag, const std::vector<int>& streams, int count) {
+  std::vector<int> delivery = dag.delivery_order(), listed = list_order(dag, streams, count);
+  const double faster = predict(dag, listed, streams, count).end;
+  return faster < kWorthwhile * predict(dag, delivery, streams, count).end ? listed : delivery;
+}
+
 std::vector<int> choose_order(const Plan& plan) {
   std::vector<char> used(plan.program.streams.size(), 0);
   for (const ProgramOp& op : plan.program.ops) used[static_cast<std::size_t>(op.stream)] = 1;
   const auto compute = std::count(used.begin(), used.begin() + plan.program.compute_streams, 1);
   const auto all = std::count(used.begin(), used.end(), 1);
   const Dag dag(plan);
-  if (compute > 1) {
-    std::vector<int> streams;
-    for (const ProgramOp& op : plan.program.ops) streams.push_back(op.stream);
-    return list_order(dag, streams, static_cast<int>(plan.program.streams.size()));
-  }
-  return all > 1 ? dag.delivery_order() : dag.rank_order();
+  if (all == 1) return dag.rank_order();
+  std::vector<int> streams;
+  for (const ProgramOp& op : plan.program.ops) streams.push_back(op.stream);
+  const auto count = static_cast<int>(plan.program.streams.size());
+  return compute > 1 ? list_order(dag, streams, count) : order_beside_lanes(dag, streams, count);
 }
 
 }  // namespace

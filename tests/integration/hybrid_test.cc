@@ -192,9 +192,31 @@ TEST_F(HybridTest, ALimitThatNoPlanKeepsEndsAllWorkersWithTheLeadersWords) {
   }
 }
 
+/// Counted from the batches, and in no place twice.
+TEST_F(HybridTest, HotRowsChangeNoBitOfLossesCheckpointsAndEvaluations) {
+  const Job evaluated = job({"evaluation.enabled=true", "evaluation.every_steps=7"});
+  const auto trained = [&](const std::string& name, const std::string& more) {
+    const Job its = evaluated.with({"strategy.kind=HYBRID"})
+                        .with(plans("table { match: '.*' plan: ROW " + more + " }"))
+                        .with(checkpoints_in(directory() / (name + "-checkpoints"), 10));
+    Cluster cluster(directory() / name, its, {3, 0});
+    cluster.expect_success();
+    const auto quality = result_of(cluster.worker(0)).quality;
+    EXPECT_EQ(cluster.worker(0).err().find(", 9 hot rows") == std::string::npos, more.empty());
+    return std::pair(losses_of(cluster.steps_file(0), 0), quality);
+  };
+  const auto cold = trained("cold", ""), hot = trained("hot", "hot_rows: 9");
+  EXPECT_EQ(hot, cold);
+  const auto diff = run("diff", {"ckpt", "diff", (directory() / "hot-checkpoints").string(),
+                                 (directory() / "cold-checkpoints").string()});
+  EXPECT_EQ(diff->exit_code(), 0) << diff->out();
+  EXPECT_THAT(diff->out(), HasSubstr(" 0 different"));
+  EXPECT_THAT(read_file(directory() / "hot-checkpoints" / "tables.plan"), HasSubstr("\nhot "));
+}
+
 /// Four workers, two, one process, servers, and back: each goes on where the one before it stopped.
 TEST_F(HybridTest, ACheckpointIsForAnyNumberOfWorkersAndEveryStrategy) {
-  const Job longer = job({"steps=30"});
+  const Job longer = job({"steps=40"});
   const std::vector<float> whole = train("whole", longer);
   const Path root = directory() / "checkpoints";
   struct Leg {
@@ -203,10 +225,14 @@ TEST_F(HybridTest, ACheckpointIsForAnyNumberOfWorkersAndEveryStrategy) {
     int workers, servers;
   };
   const Job kept = job(checkpoints_in(root, 5));
+  const Job hot =
+      kept.with({"strategy.kind=HYBRID"}).with(plans("table { match: '.*' plan: ROW hot_rows: 20 }"));
   const std::vector<Leg> legs{{"four by rows", hybrid(kept, "ROW"), 4, 0},
+                              {"three with hot rows", hot, 3, 0},
                               {"two by columns", hybrid(kept, "COLUMN"), 2, 0},
                               {"one process", kept, 1, 0},
                               {"servers", kept.with({"strategy.kind=PS"}), 2, 2},
+                              {"two with hot rows", hot, 2, 0},
                               {"two whole tables", hybrid(kept, "TABLE"), 2, 0},
                               {"all-reduce", kept.with({"strategy.kind=ALLREDUCE"}), 2, 0}};
   int step = 0;

@@ -282,7 +282,7 @@ void add_strategy(std::vector<JobField>& table) {
       field("strategy.hybrid").idle(strategy_is_not(Strategy::HYBRID)),
       field("strategy.hybrid.memory_bytes").in(not_negative()), field("strategy.hybrid.ids"),
       field("strategy.hybrid.table"), field("strategy.hybrid.table.match"),
-      field("strategy.hybrid.table.plan"),
+      field("strategy.hybrid.table.plan"), field("strategy.hybrid.table.hot_rows").in(not_negative()),
       field("strategy.pipeline").idle(strategy_is_not(Strategy::PIPELINE)),
       field("strategy.pipeline.micro_batches").by_default(4).in(at_most(256)),
       field("strategy.pipeline.schedule"), field("strategy.pipeline.stage"),

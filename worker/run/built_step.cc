@@ -86,6 +86,14 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
            job.strategy().kind() != proto::Strategy::PIPELINE && !job.strategy().has_elastic();
   if (grows_ && job.streams().policy() == proto::Streams::AUTO) fit_first_batch(*from.batcher);
   strategy->prepare(run.resumes(), first_wait);
+  strategy->look_at_batches(
+      [&](const Graph& graph, const std::vector<std::string>& values, std::uint64_t batches) {
+        std::vector<std::vector<Tensor>> all;
+        const auto ahead = staging(graph, values);
+        for (std::uint64_t batch = 0; batch < batches; ++batch)
+          all.push_back(ahead->make({.ticket = batch, .thread = 0, .stop = {}}).tensors);
+        return all;
+      });
   const StreamTuning tuning{job, run.peers, *strategy, runtime, first_feeds, run.resumes(), first_wait};
   TrainingProgram made = make_training_program(
       job, from.model, *from.batcher, from.share, *strategy,

@@ -15,6 +15,8 @@ namespace {
 PreparedKernel prepare_all_reduce(const PrepareContext& context) {
   auto& communicator = require_service<comm::Communicator>(context, "communicator");
   const auto deadline = require_service<StepServices>(context, "worker").peer_deadline;
+  if (context.attr(kRankOrder, false) && communicator.size() > 2)
+    context.fail("a device adds up more than two ranks in an order of its own");
   std::vector<comm::ReducePiece> shapes;
   for (const OutputInfo& input : context.inputs) {
     if (input.dtype != context.inputs[0].dtype || (input.dtype != DType::Float32 && !is_half(input.dtype)))

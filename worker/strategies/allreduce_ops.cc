@@ -8,21 +8,21 @@
 #include "engine/ops/common/halves.h"
 #include "worker/strategies/exchange_op.h"
 #include "worker/strategies/gathered_rows.h"
-#include "worker/strategies/half_sum.h"
+#include "worker/strategies/ordered_sum.h"
 #include "worker/strategies/step_services.h"
 
 namespace braid::worker {
 namespace {
 
-/// Of gradients that travel as halves (half_sum.h).
-PreparedKernel prepare_host_half_sum(const PrepareContext& context, comm::Communicator& communicator,
-                                     std::chrono::nanoseconds deadline) {
+/// Of gradients that travel as halves, or whose order matters (ordered_sum.h).
+PreparedKernel prepare_host_ordered_sum(const PrepareContext& context, comm::Communicator& communicator,
+                                        std::chrono::nanoseconds deadline) {
   std::vector<std::int64_t> counts;
   for (const OutputInfo& input : context.inputs) {
     if (input.dtype != context.inputs[0].dtype) context.fail("gradients must have one type");
     counts.push_back(input.shape.elements());
   }
-  const HalfSum sum(std::move(counts), communicator.size(), context.inputs[0].dtype);
+  const OrderedSum sum(std::move(counts), communicator.size(), context.inputs[0].dtype);
   PreparedKernel kernel;
   kernel.scratch_bytes = sum.scratch_bytes();
   kernel.run = [&communicator, deadline, sum](const KernelArgs& args) {
@@ -34,7 +34,8 @@ PreparedKernel prepare_host_half_sum(const PrepareContext& context, comm::Commun
 PreparedKernel prepare_host_all_reduce(const PrepareContext& context) {
   auto& communicator = require_service<comm::Communicator>(context, "communicator");
   const auto deadline = require_service<StepServices>(context, "worker").peer_deadline;
-  if (is_half(context.inputs[0].dtype)) return prepare_host_half_sum(context, communicator, deadline);
+  if (is_half(context.inputs[0].dtype) || context.attr(kRankOrder, false))
+    return prepare_host_ordered_sum(context, communicator, deadline);
   std::vector<std::int64_t> counts;
   std::int64_t total = 0;
   for (const OutputInfo& input : context.inputs) {

@@ -1,6 +1,8 @@
 // Collective ops of the ALLREDUCE strategy, on the comm lane. They use the comm::Communicator that the
 // runtime's services provide.
-//   braid.AllReduce(x...)             -> the same shapes: sums over ranks, as one bucket
+//   braid.AllReduce(x...)             -> the same shapes: sums over ranks, as one bucket; rank_order (bool):
+//   each is
+//       the sum in the order of ranks, which a device does for two of them at most
 //   braid.AllGatherRows(indices, values) -> [world * n], [world * n, row...]: every rank's rows, by rank;
 //       index_rows, value_rows (lists of int): how many each rank has, where they have different numbers
 //   braid.StopVote()                  -> 1 when this process was asked to stop, else 0
@@ -19,6 +21,7 @@ inline bool on_device(const Node& node, std::span<const OutputInfo>) {
   return node.attrs.get<bool>(kOnDevice, false);
 }
 
+inline constexpr const char* kRankOrder = "rank_order";
 inline constexpr const char* kIndexRows = "index_rows";
 inline constexpr const char* kValueRows = "value_rows";
 

@@ -4,7 +4,9 @@
 // of others' rows between steps, for evaluations and checkpoints, they serve (table_service.h).
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -19,7 +21,9 @@
 #include "worker/job/optimizers.h"
 #include "worker/step/clip_gradients.h"
 #include "worker/step/loss_scale.h"
+#include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/expand_bags.h"
+#include "worker/strategies/hot_rows.h"
 #include "worker/strategies/hybrid_plan.h"
 #include "worker/strategies/hybrid_rewrite.h"
 #include "worker/strategies/hybrid_tables.h"
@@ -69,6 +73,7 @@ class HybridStrategy : public ServedStrategy {
     for (std::size_t t = 0; t < shards_.size(); ++t)
       if (!shards_[t].all_ids || !pools_at_owner(training.graph, rows[t].variable))
         expand_bags(training.graph, rows[t].variable, name());
+    std::vector<VariableGradient> hot_rows = split_hot_tables(training, rows);
     HybridRewrite rewrite(
         training,
         [&](Node node, const char* op) { return add_collective(training.graph, std::move(node), op); },
@@ -87,6 +92,15 @@ class HybridStrategy : public ServedStrategy {
       (shards_[t].all_ids ? whole : in_lists).push_back(&shards_[t]);
       (shards_[t].all_ids ? rows_of_whole : rows_in_lists).push_back(rows[t]);
     }
+    std::vector<VariableGradient> hot_sums;
+    for (std::size_t h = 0; h < hot_rows.size(); ++h) {
+      if (hot_tables_[h].sums_densely) {
+        std::ranges::move(replicated.dense_of(hot_rows[h]), std::back_inserter(hot_sums));
+        continue;
+      }
+      in_lists.push_back(&hot_tables_[h].rows);
+      rows_in_lists.push_back(hot_rows[h]);
+    }
     owners.look_up(whole, rows_of_whole);
     rewrite.look_up(in_lists, rows_in_lists);
     dense.insert(dense.begin(), tables_in_buckets.begin(), tables_in_buckets.end());
@@ -99,6 +113,7 @@ class HybridStrategy : public ServedStrategy {
     };
     for (std::size_t b = 0; b + 1 < buckets.size(); ++b) reduce(b);
     for (VariableGradient& gradient : rewrite.exchange_gradients()) reduced.push_back(std::move(gradient));
+    std::ranges::move(sum_in_rank_order(training, std::move(hot_sums)), std::back_inserter(reduced));
     std::vector<VariableGradient> at_owners = owners.exchange_gradients();
     reduce(buckets.size() - 1);
     replicated.take_sums(reduced);
@@ -111,7 +126,8 @@ class HybridStrategy : public ServedStrategy {
       if (gradient.slices && g < first_whole)
         training.graph.mutable_node(training.graph.size() - 1).attrs.set(kSkipNegative, true);
     }
-    service_ = std::make_shared<TableService>(shards_, peers_.communicator, runtime_.variables());
+    service_ =
+        std::make_shared<TableService>(shards_, peers_.communicator, runtime_.variables(), runtime_.device());
     runtime_.services().provide<TableService>(service_);
   }
 
@@ -142,6 +158,7 @@ class HybridStrategy : public ServedStrategy {
     resume_ = resume;
     wait_for_leader_ = wait;
   }
+  void look_at_batches(const BatchValues& values) override { batches_ = values; }
   std::string describe(const Program& step) const override {
     if (tables_.empty()) return {};
     return plan_text(costs_, tables_) + prediction_text(costs_, prediction(step));
@@ -172,13 +189,20 @@ class HybridStrategy : public ServedStrategy {
     return ServedStrategy::start(restored, resume, step, wait);
   }
 
-  bool saves_local_variable(const std::string& name) const override { return table_of(name) < 0; }
+  bool saves_local_variable(const std::string& name) const override {
+    return table_of(name) < 0 && !hot_variables_.contains(name);
+  }
 
  protected:
   RankService& service() override { return *service_; }
   bool is_shared(const std::string& variable) const override { return table_of(variable) < 0; }
 
  private:
+  struct HotTable {
+    TableShard rows;
+    bool sums_densely;
+  };
+
   StepPrediction prediction(const Program& step) const {
     return predict_step(costs_, peers_.world, predict_tables(strategy_, on_device_, costs_, tables_), step);
   }
@@ -190,13 +214,17 @@ class HybridStrategy : public ServedStrategy {
                          : WaitContext::with_timeout(services_ ? services_->peer_deadline : kPeerDeadline);
     std::string card = peers_.card;
     if (card.empty() && on_device_) card = runtime_.device() ? runtime_.device()->description() : "H100";
-    costs_ = decide_tables({.job = job_,
-                            .peers = peers_,
-                            .on_device = on_device_,
-                            .resume = resume_,
-                            .costs = card_costs(card),
-                            .wait = wait},
-                           tables_);
+    costs_ = decide_tables(
+        {.job = job_,
+         .peers = peers_,
+         .on_device = on_device_,
+         .resume = resume_,
+         .costs = card_costs(card),
+         .wait = wait,
+         .choose_hot_rows =
+             [&](std::vector<PlannedTable>& tables) { choose_hot_rows(training.graph, batches_, tables); }},
+        tables_);
+    batches_ = {};
     for (const PlannedTable& table : tables_) shards_.push_back(table.shard);
     for (std::size_t t = 0; t < shards_.size(); ++t) {
       if (!shards_[t].sharded()) continue;
@@ -204,6 +232,35 @@ class HybridStrategy : public ServedStrategy {
       for (const std::string& slot : shards_[t].slots)
         parts_[shards_[t].name + "/" + slot] = static_cast<int>(t);
     }
+  }
+
+  std::vector<VariableGradient> sum_in_rank_order(TrainingGraph& training,
+                                                  std::vector<VariableGradient> gradients) {
+    if (gradients.empty()) return gradients;
+    Node node;
+    node.name = training.graph.unique_name("all_reduce/hot_rows");
+    node.attrs.set(kRankOrder, true);
+    for (const VariableGradient& gradient : gradients) node.inputs.push_back(gradient.dense);
+    const NodeId id = add_collective(training.graph, std::move(node), "braid.AllReduce");
+    for (std::size_t g = 0; g < gradients.size(); ++g) gradients[g].dense = {id, static_cast<int>(g)};
+    return gradients;
+  }
+
+  /// Of tables that have such; their gradients. What is of the table stays in `rows`.
+  std::vector<VariableGradient> split_hot_tables(TrainingGraph& training,
+                                                 std::vector<VariableGradient>& rows) {
+    std::vector<VariableGradient> hot;
+    for (std::size_t t = 0; t < shards_.size(); ++t) {
+      const TableShard& table = shards_[t];
+      if (table.hot.empty()) continue;
+      hot.push_back(split_hot_rows(training, table, rows[t]));
+      hot_tables_.push_back({hot_table(table), tables_[t].sums_hot_densely(on_device_)});
+      const std::string& name = hot_tables_.back().rows.name;
+      training.own_optimizers.emplace(name, optimizer_of(training, optimizers_, table.name));
+      hot_variables_.insert(name);
+      for (const std::string& slot : table.slots) hot_variables_.insert(name + "/" + slot);
+    }
+    return hot;
   }
 
   /// The table of which this variable is this rank's part, or a slot of that; -1: it is none.
@@ -245,6 +302,9 @@ class HybridStrategy : public ServedStrategy {
   const float clip_norm_;
   std::vector<PlannedTable> tables_;
   std::vector<TableShard> shards_;       // of tables_
+  std::deque<HotTable> hot_tables_;      // their hot rows
+  std::set<std::string> hot_variables_;  // and slots of these
+  BatchValues batches_;                  // null: there are none to be looked at
   std::map<std::string, int> parts_;     // sharded tables and their slots
   StepCosts costs_;                      // that the plans were made with
   std::map<std::string, Tensor> given_;  // first values of tables that do not have their initialiser's

@@ -37,7 +37,8 @@ class HostExchange {
       : communicator_(communicator),
         deadline_(deadline),
         counted_(c.inputs.size() > c.outputs.size()),
-        fills_(c.attr("fill", false)) {
+        fills_(c.attr("fill", false)),
+        fill_byte_(static_cast<int>(c.attr(kFillByte, std::int64_t{0}))) {
     for (std::size_t i = 0; i < c.outputs.size(); ++i) {
       const Shape& shape = c.inputs[i].shape;
       ranks_ = shape[0];
@@ -85,7 +86,7 @@ class HostExchange {
     if (!counted_)
       pad(received, a, 0xff);
     else if (fills_)
-      pad(received, a, 0);
+      pad(received, a, fill_byte_);
   }
 
  private:
@@ -141,6 +142,7 @@ class HostExchange {
   comm::Communicator& communicator_;
   const std::chrono::nanoseconds deadline_;
   const bool counted_, fills_;
+  const int fill_byte_;
   std::int64_t ranks_ = 1;
   std::vector<Part> parts_;
   std::size_t bytes_ = 0;  // of all parts

@@ -8,7 +8,7 @@
 //     With sent and received, lists of rows [ranks, C]: of x, only as many rows of a block are of use as the
 //     block of `sent` has numbers that are not negative, and of the output as that of `received` has. A host
 //     sends no more, and leaves what is behind them in the output as it is, unless the attribute `fill` asks
-//     for zeros. A device always sends all of C: a captured graph cannot know.
+//     for zeros, or bytes `fill_byte`. A device always sends all of C: a captured graph cannot know.
 //   braid.ServedRows(ids) -> [ids..., dim]: rows of a sharded table for an evaluation on the leader, while
 //   the
 //     other ranks serve it (worker/strategies/table_service.h). Attributes: table (int), dim.
@@ -19,6 +19,9 @@ class OpRegistry;
 }
 
 namespace braid::worker {
+/// Of braid.AllToAll, for tests: 255 makes NaN of what nobody sent.
+inline constexpr const char* kFillByte = "fill_byte";
+
 void register_hybrid_ops(OpRegistry& registry);
 /// Their kernels on the device. REQUIRES: register_hybrid_ops() was called.
 void register_hybrid_device_kernels(OpRegistry& registry);

@@ -24,8 +24,12 @@ std::string list_of(const std::vector<PlannedTable>& tables) {
 
 using Visit = std::function<void(PlannedTable&, TablePlan)>;
 
+/// Also the hot rows that the user wants.
 void find_users_word(const proto::Strategy& strategy, std::vector<PlannedTable>& tables, const Visit& visit) {
-  for (PlannedTable& table : tables) table.by_user = false;
+  for (PlannedTable& table : tables) {
+    table.by_user = false;
+    table.shard.hot_rows = 0;
+  }
   std::vector<bool> decided(tables.size());
   for (int m = 0; m < strategy.hybrid().table_size(); ++m) {
     const proto::TableMatch& match = strategy.hybrid().table(m);
@@ -33,6 +37,10 @@ void find_users_word(const proto::Strategy& strategy, std::vector<PlannedTable>&
     if (match.match().empty()) throw InvalidArgument(place + ": a pattern for tables' names is needed");
     const RE2 pattern(match.match(), RE2::Quiet);
     if (!pattern.ok()) throw InvalidArgument(place + ": " + pattern.error());
+    if (match.hot_rows() > 0 && match.plan() != proto::TableMatch::AUTO &&
+        match.plan() != proto::TableMatch::ROW)
+      throw InvalidArgument(fmt::format("{}: hot_rows are of plan ROW, and the plan is {}", place,
+                                        proto::TableMatch::Plan_Name(match.plan())));
     bool fits_any = false;
     for (std::size_t t = 0; t < tables.size(); ++t) {
       if (!RE2::FullMatch(tables[t].shard.name, pattern)) continue;
@@ -40,6 +48,7 @@ void find_users_word(const proto::Strategy& strategy, std::vector<PlannedTable>&
       if (decided[t]) continue;
       decided[t] = true;
       tables[t].by_user = match.plan() != proto::TableMatch::AUTO;
+      tables[t].shard.hot_rows = match.hot_rows();
       if (visit && tables[t].by_user) visit(tables[t], static_cast<TablePlan>(match.plan()));
     }
     if (!fits_any) throw InvalidArgument(place + " fits no table; " + list_of(tables));
@@ -140,12 +149,13 @@ std::string plan_text(const StepCosts& costs, const std::vector<PlannedTable>& t
     const double us =
         std::max(busy_us(costs, shard.world, load.owner), busy_us(costs, shard.world, load.everyone));
     text += fmt::format(
-        "table {:<{}} [{},{}] {}{}{}{}: {} of memory, {} ids looked up, {} received, {:.1f} us a step\n",
+        "table {:<{}} [{},{}] {}{}{}{}{}: {} of memory, {} ids looked up, {} received, {:.1f} us a step\n",
         shard.name, longest, shard.rows, shard.dim, table_plan_name(shard.plan),
         shard.plan == TablePlan::Table ? fmt::format(" on worker {}", shard.owner) : "",
         !shard.all_ids    ? ""
         : shard.sharded() ? ", all ids"
                           : ", dense sums",
+        shard.hot.empty() ? "" : fmt::format(", {} hot rows", shard.hot.size()),
         table.by_user ? " (asked for)" : "", bytes_text(load.owner.memory_bytes), table.ids_of_step(),
         bytes_text(received), us);
   }

@@ -18,6 +18,12 @@ struct PlannedTable {
   std::int64_t bags = 0;  // of a worker in a step, whose sums travel where the owner pools; 0: rows travel
 
   std::int64_t ids_of_step() const { return std::max<std::int64_t>({ids, ids_per_example, 1}); }
+  /// Whether the gradients of hot rows travel as a sum of all of them, not as lists of those that each worker
+  /// has read: as much as two lists, which pays beside several where most are read. Devices sum in an order
+  /// of their own.
+  bool sums_hot_densely(bool on_device) const {
+    return !on_device && shard.world > 2 && shard.most_hot() <= ids_of_step();
+  }
   bool can_have_columns() const { return !shard.row_wise && shard.dim > 0 && shard.dim % shard.world == 0; }
 };
 

@@ -20,9 +20,10 @@ namespace {
 bool is_of_tables(const ProgramOp& node) {
   const std::string_view op = node.op;
   if (node.name.starts_with("columns_of/") || node.name.starts_with("gradient_columns_of/")) return true;
-  constexpr std::array<std::string_view, 10> kStarts{
-      "braid.SlicesToDense", "braid.BucketIds", "braid.Unbucket", "braid.SumBuckets", "braid.Bag",
-      "ResourceGather",      "braid.AllToAll",  "braid.ToOwners", "braid.FromOwners", "braid.ResourceGather"};
+  constexpr std::array<std::string_view, 12> kStarts{
+      "braid.SlicesToDense", "braid.SplitHotIds", "braid.HotRows",    "braid.BucketIds",
+      "braid.Unbucket",      "braid.SumBuckets",  "braid.Bag",        "ResourceGather",
+      "braid.AllToAll",      "braid.ToOwners",    "braid.FromOwners", "braid.ResourceGather"};
   return op.find("SparseApply") != std::string_view::npos ||
          std::ranges::any_of(kStarts, [op](std::string_view start) { return op.starts_with(start); });
 }
@@ -132,6 +133,7 @@ std::string prediction_json(const StepCosts& costs, const std::vector<PlannedTab
          {"plan", table_plan_name(shard.plan)},
          {"worker", shard.plan == TablePlan::Table ? shard.owner : -1},
          {"asked_for", table.by_user},
+         {"hot_rows", shard.hot.size()},
          {"ids", table.ids_of_step()},
          {"memory_bytes", load.owner.memory_bytes},
          {"received_bytes", std::max(load.owner.received_bytes(), load.everyone.received_bytes())}});

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -46,6 +47,10 @@ struct Peers {
   bool leader() const { return rank == 0; }
 };
 
+/// Values of a graph that need no variables, by name, as they are for each of this worker's first `batches`.
+using BatchValues = std::function<std::vector<std::vector<Tensor>>(
+    const Graph& graph, const std::vector<std::string>& values, std::uint64_t batches)>;
+
 class Strategy {
  public:
   virtual ~Strategy() = default;
@@ -54,6 +59,8 @@ class Strategy {
   /// Before rewrite_training(), where the graph is not only looked at: whether the job goes on with what it
   /// has kept, and how long others may take to come that far.
   virtual void prepare(bool /*resume*/, const WaitContext& /*wait*/) {}
+  /// Likewise: what this worker's first batches hold. Good until rewrite_training() returns.
+  virtual void look_at_batches(const BatchValues& /*values*/) {}
   /// Equal parts that a batch goes through the strategy's graph in, each by itself, in any order; 0: it is
   /// cut as optimizer.accumulate_steps says, into parts that come one behind another.
   virtual std::int64_t micro_batches() const { return 0; }

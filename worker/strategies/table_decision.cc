@@ -31,6 +31,7 @@ class Planning {
   /// By this process alone.
   StepCosts alone() {
     plan_tables(strategy_, decision_.on_device, decision_.costs, tables_);
+    if (decision_.choose_hot_rows) decision_.choose_hot_rows(tables_);
     return decision_.costs;
   }
 
@@ -74,6 +75,7 @@ class Planning {
     std::vector<PlannedTable> copies = tables_;
     try {
       plan_tables(strategy_, decision_.on_device, costs, copies);
+      if (decision_.choose_hot_rows) decision_.choose_hot_rows(copies);
     } catch (const InvalidArgument& error) {
       refusal = error;
       return kRefused + error.message();

@@ -3,6 +3,7 @@
 // their links, and the leader plans. It tells the others, also why it cannot. Thread rule: one thread.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "base/wait_context.h"
@@ -18,6 +19,8 @@ struct TableDecision {
   bool resume = false;
   StepCosts costs;   // before measuring
   WaitContext wait;  // for the leader's word
+  /// Chooses hot rows where plans may have some (hot_rows.h); called on the leader.
+  std::function<void(std::vector<PlannedTable>&)> choose_hot_rows = {};
 };
 
 /// Decides the plans of the tables, alike on all workers; gives the costs that they were made with.

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/init.h"
 #include "comm/communicator.h"
+#include "worker/strategies/hot_rows.h"
 
 namespace braid::worker {
 namespace {
@@ -68,9 +69,14 @@ Rows rows_of(const TableShard& table, const std::string& variable, std::int64_t 
     rows.values = rows_from_columns(table, own, communicator, wait);
     return rows;
   }
+  std::optional<Tensor> hot;
+  if (!table.hot.empty()) hot = store.read(hot_variable(table, variable));
   table.for_each_row([&](std::int64_t row, std::int64_t local) {
     rows.keys.push_back(row);
-    const auto values = own.subspan(static_cast<std::size_t>(local * width), static_cast<std::size_t>(width));
+    const std::int64_t place = table.hot_place(row);
+    const auto values = (place < 0 ? own : hot->data<float>())
+                            .subspan(static_cast<std::size_t>((place < 0 ? local : place) * width),
+                                     static_cast<std::size_t>(width));
     rows.values.insert(rows.values.end(), values.begin(), values.end());
   });
   return rows;
@@ -102,11 +108,39 @@ ShardInfo write_tables(const std::vector<TableShard>& tables, VariableStore& sto
   return out.finish();
 }
 
+namespace {
+
+/// To be filled and written: of a variable on the host its own memory. What a device has is not read.
+Tensor memory_of(VariableStore& store, const std::string& name, const Shape& shape) {
+  return store.domain(name) == Domain::Host ? *store.read(name) : Tensor(DType::Float32, shape);
+}
+
+/// `whole`: of the table, where it does not begin as its initialiser says.
+void initialize_hot_rows(const TableShard& table, const Tensor* whole, const RngKey& key,
+                         VariableStore& store) {
+  const std::string name = hot_variable(table, table.name);
+  Tensor values = memory_of(store, name, Shape{std::ssize(table.hot), table.dim});
+  const std::span<float> own = values.data<float>();
+  std::ranges::fill(own, 0.0F);
+  for (std::size_t place = 0; place < table.hot.size(); ++place) {
+    const std::int64_t first = table.hot[place] * table.dim;
+    const auto row =
+        own.subspan(place * static_cast<std::size_t>(table.dim), static_cast<std::size_t>(table.dim));
+    if (whole)
+      std::copy_n(whole->data<float>().data() + first, table.dim, row.data());
+    else
+      fill_initial(table.init, key, static_cast<std::uint64_t>(first), row);
+  }
+  store.write(name, values);
+}
+
+}  // namespace
+
 void initialize_tables(const std::vector<TableShard>& tables, const std::map<std::string, Tensor>& given,
                        std::uint64_t seed, VariableStore& store) {
   for (const TableShard& table : tables) {
     if (!table.sharded()) continue;
-    Tensor values = *store.read(table.name);
+    Tensor values = memory_of(store, table.name, table.local_shape());
     const std::span<float> own = values.data<float>();
     std::ranges::fill(own, 0.0F);
     const RngKey key = make_rng_key(seed, table.name);
@@ -122,11 +156,19 @@ void initialize_tables(const std::vector<TableShard>& tables, const std::map<std
                    own.subspan(static_cast<std::size_t>(local * dim), static_cast<std::size_t>(dim)));
     });
     store.write(table.name, values);
-    for (std::size_t s = 0; s < table.slots.size(); ++s) {
-      Tensor slot = *store.read(slot_name(table.name, table.slots[s]));
-      std::ranges::fill(slot.data<float>(), table.slot_initials[s]);
-      store.write(slot_name(table.name, table.slots[s]), slot);
+    std::vector<std::string> owners{table.name};
+    if (!table.hot.empty()) {
+      owners.push_back(hot_variable(table, table.name));
+      initialize_hot_rows(table, whole == given.end() ? nullptr : &whole->second, key, store);
     }
+    for (const std::string& owner : owners)
+      for (std::size_t s = 0; s < table.slots.size(); ++s) {
+        const std::string name = slot_name(owner, table.slots[s]);
+        const std::int64_t rows = owner == table.name ? table.local_rows() : std::ssize(table.hot);
+        Tensor slot = memory_of(store, name, table.row_wise ? Shape{rows} : Shape{rows, table.local_dim()});
+        std::ranges::fill(slot.data<float>(), table.slot_initials[s]);
+        store.write(name, slot);
+      }
   }
 }
 
@@ -141,16 +183,23 @@ class Target {
         name_(variable),
         store_(store),
         tensor_(*store.read(variable)),
-        own_(tensor_.data<float>()) {}
+        own_(tensor_.data<float>()) {
+    if (!table.hot.empty()) hot_ = *store.read(hot_variable(table, variable));
+  }
 
   void put(std::int64_t row, const float* values) {
-    if (!table_.holds(row)) return;
     const std::int64_t dim = is_number_ ? 1 : table_.local_dim();
+    if (const std::int64_t place = table_.hot_place(row); place >= 0)
+      std::copy_n(values, dim, hot_.data<float>().data() + place * dim);
+    if (!table_.holds(row)) return;
     std::copy_n(values + table_.first_column(), dim, own_.data() + table_.local_row(row) * dim);
   }
   /// Numbers of a row in checkpoints.
   std::int64_t width() const { return is_number_ ? 1 : table_.dim; }
-  void keep() { store_.write(name_, tensor_); }
+  void keep() {
+    store_.write(name_, tensor_);
+    if (!table_.hot.empty()) store_.write(hot_variable(table_, name_), hot_);
+  }
 
  private:
   const TableShard& table_;
@@ -159,6 +208,7 @@ class Target {
   VariableStore& store_;
   Tensor tensor_;
   std::span<float> own_;
+  Tensor hot_;  // empty: there are none
 };
 
 class Restore {

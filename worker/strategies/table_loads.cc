@@ -15,6 +15,7 @@ constexpr double kLookupKernels = 0.1, kOwnKernels = 1, kUpdateKernels = 1;
 // Making a table's rows dense, counting and masking them: 25 to 39 us a table on two H200, with 4096 and
 // 16384 ids a worker into 12 to 200 rows. On hosts the bytes are what counts.
 constexpr double kDenseSumKernels = 10;
+constexpr double kEuler = 0.5772;      // sums of 1 / x are log(x) and this
 constexpr double kGroupingBytes = 88;  // an id, as engine/ops/common/row_entries.h counts it
 
 /// What the formulas have in common.
@@ -146,14 +147,45 @@ TableLoad of_lists(const StepCosts& costs, const Sizes& s, TablePlan plan, doubl
 /// Zipf's law, continuous: of x in 1..rows, 1 - exp(-ids / (H x)); this is what it integrates to.
 double integral(double x, double a) { return x * -std::expm1(-a / x) - a * std::expint(-a / x); }
 
+/// Of the `first` most frequent ones.
+double distinct_first(double ids, double rows, double first) {
+  const double a = std::max(ids, 1.0) / (std::log(std::max(rows, 1.0)) + kEuler);
+  return std::clamp(1 + integral(first, a) - integral(1, a), 1.0, std::min(std::max(ids, 1.0), first));
+}
+
+/// Those of the `hot` most frequent rows: their part of the ids, and how many of them a worker reads.
+Sizes of_hot(Sizes s, double hot, double rows) {
+  const double ids = s.ids;
+  s.ids *= (std::log(hot) + kEuler) / (std::log(rows) + kEuler);
+  s.distinct = distinct_first(ids, rows, hot);
+  s.touched = distinct_first(ids * s.world, rows, hot);
+  return s;
+}
+
+/// Plan ROW whose most frequent rows are on all workers.
+TableLoad of_row_and_hot(const StepCosts& costs, const Sizes& all, const TableShard& table, double room,
+                         bool is_dense) {
+  const auto hot = static_cast<double>(table.most_hot());
+  const Sizes of_all = of_hot(all, hot, std::max(hot, static_cast<double>(table.rows)));
+  Sizes cold = all;
+  cold.ids -= of_all.ids;
+  cold.distinct = std::max(0.0, cold.distinct - of_all.distinct);
+  cold.touched = std::max(0.0, cold.touched - of_all.touched);
+  TableLoad load = of_lists(costs, cold, TablePlan::Row, room);
+  TableLoad added = of_lists(costs, of_all, TablePlan::Replicate, room > 0 ? std::min(room, hot) : 0);
+  if (is_dense)
+    for (const LoadPart part : {GradientsIn, GradientsOut})
+      added.owner[part] = added.everyone[part] = 2 * all.others / all.world * hot * (all.row + kNumberBytes);
+  load.owner.add(added.owner);
+  load.everyone.add(added.everyone);
+  return load;
+}
+
 }  // namespace
 
 double distinct_rows(double ids, double rows) {
-  ids = std::max(ids, 1.0);
   rows = std::max(rows, 1.0);
-  const double a = ids / (std::log(rows) + 0.5772);
-  const double found = 1 + integral(rows, a) - integral(1, a);
-  return std::clamp(found, 1.0, std::min(ids, rows));
+  return distinct_first(ids, rows, rows);
 }
 
 Load& Load::add(const Load& other, double times) {
@@ -185,7 +217,10 @@ TableLoad load_of(const StepCosts& costs, const PlannedTable& table, TablePlan p
     load = of_all_ids(costs, s, plan == TablePlan::Column);
   } else {
     const auto room = static_cast<double>(shard.buckets().capacity(table.ids_of_step()));
-    load = of_lists(costs, s, plan, is_device(costs) ? room : 0);
+    const double sent = is_device(costs) ? room : 0;
+    load = shard.most_hot() > 0
+               ? of_row_and_hot(costs, s, shard, sent, table.sums_hot_densely(is_device(costs)))
+               : of_lists(costs, s, plan, sent);
   }
   shard.owner = shard.rank = 0;
   load.owner.memory_bytes = static_cast<double>(shard.local_bytes());

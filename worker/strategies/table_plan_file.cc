@@ -1,6 +1,7 @@
 #include "worker/strategies/table_plan_file.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <iterator>
@@ -50,8 +51,8 @@ void read_costs(std::istringstream& line, const std::string& place, StepCosts& c
     throw InvalidArgument(place + ": not the costs of a step");
 }
 
-void read_table(std::istringstream& line, const std::string& place,
-                std::map<std::string, PlannedTable*>& missing) {
+TableShard& read_table(std::istringstream& line, const std::string& place,
+                       std::map<std::string, PlannedTable*>& missing) {
   std::string plan, ids, name;
   int owner = -1;
   std::int64_t count = -1, bags = -1;
@@ -74,7 +75,20 @@ void read_table(std::istringstream& line, const std::string& place,
   shard.all_ids = ids == "ALL";
   at->second->ids = count;
   at->second->bags = bags;
+  shard.hot.clear();
   missing.erase(at);
+  return shard;
+}
+
+void read_hot(std::istringstream& line, const std::string& place, TableShard* table) {
+  if (!table || !table->hot.empty() || table->plan != TablePlan::Row)
+    throw InvalidArgument(place + ": not behind the line of a table with plan ROW");
+  for (std::int64_t row = 0; line >> row;) {
+    if (row < 0 || row >= table->rows || (!table->hot.empty() && row <= table->hot.back()))
+      throw InvalidArgument(fmt::format("{}: {} is no hot row of '{}'", place, row, table->name));
+    table->hot.push_back(row);
+  }
+  if (!line.eof()) throw InvalidArgument(place + ": hot rows are numbers");
 }
 
 }  // namespace
@@ -100,9 +114,11 @@ std::string table_plan_text(std::uint64_t made_for, const StepCosts& costs,
                  costs.source, costs.workers_per_host);
   for (const double* number : numbers_of(costs)) fmt::format_to(out, " {}", *number);
   text += '\n';
-  for (const PlannedTable& table : tables)
+  for (const PlannedTable& table : tables) {
     fmt::format_to(out, "table {} {} {} {} {} {}\n", table_plan_name(table.shard.plan), table.shard.owner,
                    table.shard.all_ids ? "ALL" : "DISTINCT", table.ids, table.bags, table.shard.name);
+    if (!table.shard.hot.empty()) fmt::format_to(out, "hot {}\n", fmt::join(table.shard.hot, " "));
+  }
   return text;
 }
 
@@ -113,6 +129,7 @@ TablePlanFile take_table_plan(std::string_view text, const std::string& source,
   for (PlannedTable& table : tables) missing.emplace(table.shard.name, &table);
   std::istringstream lines{std::string(text)};
   bool has_costs = false;
+  TableShard* last = nullptr;
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
     const std::string place = source + ":" + std::to_string(++number);
@@ -131,7 +148,9 @@ TablePlanFile take_table_plan(std::string_view text, const std::string& source,
       read_costs(words, place, file.costs);
       has_costs = true;
     } else if (key == "table") {
-      read_table(words, place, missing);
+      last = &read_table(words, place, missing);
+    } else if (key == "hot") {
+      read_hot(words, place, last);
     } else {
       throw InvalidArgument(place + ": '" + line + "' is not a line of a table plan");
     }

@@ -7,6 +7,7 @@
 //   source <text>
 //   costs <numbers of StepCosts, in their order>
 //   table <PLAN> <owner> <ALL|DISTINCT> <ids of a step> <bags of a step> <name>   a line for each
+//   hot <rows>            behind the line of a table that has hot rows, rising
 #pragma once
 
 #include <cstdint>

@@ -49,7 +49,7 @@ std::int64_t most_bytes(const std::vector<PlannedTable>& tables) {
   for (const PlannedTable& table : tables) {
     const TableShard& shard = table.shard;
     const bool has_owner = shard.plan == TablePlan::Table && shard.world > 1;
-    const std::int64_t held = shard.bytes_of_rows(shard.buckets().held());
+    const std::int64_t held = shard.bytes_of_rows(shard.buckets().held() + shard.most_hot());
     const std::int64_t elsewhere = has_owner ? shard.bytes_of_rows(1) : held;
     all += elsewhere;
     beside[static_cast<std::size_t>(shard.owner)] += held - elsewhere;

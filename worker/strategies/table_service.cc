@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "comm/communicator.h"
 #include "worker/process/share_text.h"
+#include "worker/strategies/hot_rows.h"
+#include "worker/strategies/read_rows.h"
 #include "worker/strategies/table_files.h"
 
 namespace braid::worker {
@@ -22,23 +24,33 @@ void TableService::ask(Request& request, const WaitContext& wait) {
   communicator_->broadcast(&request, 3, DType::Int64, 0, StreamRef::host(), wait);
 }
 
-Tensor TableService::values_of(const TableShard& table) const {
-  if (!together_) return *store_.read(table.name);
-  const auto found = held_.find(table.name);
-  return found != held_.end() ? found->second
-                              : held_.emplace(table.name, *store_.read(table.name)).first->second;
-}
-
 std::vector<float> TableService::own_rows(const TableShard& table, std::span<const std::int64_t> ids) const {
-  const Tensor values = values_of(table);
-  const std::span<const float> all = values.data<float>();
   const std::int64_t dim = table.local_dim();
-  std::vector<float> rows;
+  std::vector<std::int64_t> locals, hot;  // rows of the part, places of hot ones
+  std::vector<bool> is_hot;               // of each row that is held
   for (const std::int64_t id : ids) {
     if (!table.holds(id)) continue;
-    const auto row =
-        all.subspan(static_cast<std::size_t>(table.local_row(id) * dim), static_cast<std::size_t>(dim));
-    rows.insert(rows.end(), row.begin(), row.end());
+    const std::int64_t place = table.hot_place(id);
+    is_hot.push_back(place >= 0);
+    (place >= 0 ? hot : locals).push_back(place >= 0 ? place : table.local_row(id));
+  }
+  const auto read = [&](const std::string& variable, std::int64_t rows,
+                        const std::vector<std::int64_t>& wanted) {
+    std::vector<float> values(wanted.size() * static_cast<std::size_t>(dim));
+    if (!wanted.empty()) read_rows(store_, device_, variable, Shape{rows, dim}, wanted, values.data());
+    return values;
+  };
+  std::vector<float> cold_rows = read(table.name, table.local_rows(), locals);
+  if (hot.empty()) return cold_rows;
+  const std::vector<float> hot_rows = read(hot_variable(table, table.name), std::ssize(table.hot), hot);
+  std::vector<float> rows;
+  auto next_cold = cold_rows.begin();
+  auto next_hot = hot_rows.begin();
+  for (const bool of_hot : is_hot) {
+    if (of_hot)
+      rows.insert(rows.end(), next_hot, next_hot + dim), next_hot += dim;
+    else
+      rows.insert(rows.end(), next_cold, next_cold + dim), next_cold += dim;
   }
   return rows;
 }

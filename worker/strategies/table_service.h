@@ -13,7 +13,6 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -31,20 +30,16 @@ namespace braid::worker {
 
 class TableService : public RankService {
  public:
-  /// `store` has the ranks' parts under the tables' names, and outlives it.
+  /// `store` has the ranks' parts under the tables' names, on `device` if that is not null. Both outlive it.
   TableService(std::vector<TableShard> tables, std::shared_ptr<comm::Communicator> communicator,
-               VariableStore& store)
-      : tables_(std::move(tables)), communicator_(std::move(communicator)), store_(store) {}
+               VariableStore& store, Accelerator* device)
+      : tables_(std::move(tables)), communicator_(std::move(communicator)), store_(store), device_(device) {}
 
   const std::vector<TableShard>& tables() const { return tables_; }
 
   /// From now on all ranks look up at the same time, of the same tables in the same order; or the leader
-  /// alone does. Together the variables stay as they are: a device's tables are copied to the host once, and
-  /// stay there until the ranks part.
-  void set_together(bool together) {
-    together_ = together;
-    held_.clear();
-  }
+  /// alone does.
+  void set_together(bool together) { together_ = together; }
 
   // On the leader, or together.
   /// rows[k] = row ids[k] of that table, [ids, dim]. Throws also: InvalidArgument for an id that is no row.
@@ -63,7 +58,6 @@ class TableService : public RankService {
   void ask(Request& request, const WaitContext& wait);
   void look_up_together(const TableShard& table, std::span<const std::int64_t> ids, float* rows,
                         const WaitContext& wait);
-  Tensor values_of(const TableShard& table) const;
   /// This rank's rows of `ids`, one behind the other.
   std::vector<float> own_rows(const TableShard& table, std::span<const std::int64_t> ids) const;
   std::vector<ShardInfo> write(const std::filesystem::path& directory, const WaitContext& wait);
@@ -72,8 +66,8 @@ class TableService : public RankService {
   const std::vector<TableShard> tables_;
   const std::shared_ptr<comm::Communicator> communicator_;
   VariableStore& store_;
+  Accelerator* const device_;
   bool together_ = false;
-  mutable std::map<std::string, Tensor> held_;  // by table, together
 };
 
 }  // namespace braid::worker

@@ -59,6 +59,11 @@ std::int64_t TableShard::bytes_of_rows(std::int64_t count) const {
   return count * (local_dim() + std::ssize(slots) * slot) * static_cast<std::int64_t>(sizeof(float));
 }
 
-std::int64_t TableShard::local_bytes() const { return bytes_of_rows(local_rows()); }
+std::int64_t TableShard::local_bytes() const { return bytes_of_rows(local_rows() + most_hot()); }
+
+std::int64_t TableShard::hot_place(std::int64_t row) const {
+  const auto at = std::ranges::lower_bound(hot, row);
+  return at == hot.end() || *at != row ? -1 : at - hot.begin();
+}
 
 }  // namespace braid::worker

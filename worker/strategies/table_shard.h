@@ -3,6 +3,7 @@
 // values, checkpoints, evaluations. Thread rule: values.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <iterator>
@@ -32,6 +33,13 @@ struct TableShard {
   std::vector<std::string> slots;    // of the optimizer: "m", "v"
   std::vector<float> slot_initials;  // their values in fresh rows
   bool row_wise = false;             // slots have a number a row, not one an element
+  std::int64_t hot_rows = 0;         // that are wanted beside plan ROW
+  std::vector<std::int64_t> hot;     // those rows, rising: on every rank, in a variable of their own
+
+  /// How many hot rows the plan has, at most.
+  std::int64_t most_hot() const { return plan == TablePlan::Row && world > 1 ? std::min(hot_rows, rows) : 0; }
+  /// The place of a row among the hot ones; -1: it is none.
+  std::int64_t hot_place(std::int64_t row) const;
 
   bool sharded() const { return plan != TablePlan::Replicate; }
   RowBuckets buckets() const;

@@ -6,6 +6,7 @@ braid_op_family(sparse
     bucket_ids
     bucket_rows
     fill_empty_rows_grad
+    hot_rows
     segment_reduce
     segment_sum
     slices_to_dense

@@ -12,6 +12,7 @@
 #include "base/cuda/check.h"
 #include "base/cuda/event_pool.h"
 #include "engine/device/cuda/cuda_device.h"
+#include "engine/device/gather_rows.h"
 #include "tests/engine/device/stream_conformance.h"
 #include "tests/support/eventually.h"
 #include "tests/support/missing.h"
@@ -195,6 +196,22 @@ TEST_F(CudaDeviceTest, CopiesInStreamOrderGoThroughPageLockedMemory) {
   device().copy_now(half, there.get(), 64);
   EXPECT_EQ(half[31], std::byte{0});
   EXPECT_EQ(half[32], std::byte{5});
+}
+
+TEST_F(CudaDeviceTest, SingleRowsAreBroughtInAnyOrderAndOften) {
+  constexpr std::int64_t kRows = 5000, kWidth = 33;
+  std::vector<float> values(kRows * kWidth);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  const auto there = device().allocate(values.size() * sizeof(float), "table");
+  device().copy_now(there.get(), values.data(), values.size() * sizeof(float));
+  std::vector<std::int64_t> rows;  // of more than one block
+  for (std::int64_t k = 0; k < 70000; ++k) rows.push_back((k * 7919) % kRows);
+  std::vector<float> found(rows.size() * kWidth);
+  gather_rows_now(device(), found.data(), there.get(), rows, kWidth * sizeof(float));
+  for (std::size_t k = 0; k < rows.size(); ++k)
+    for (std::size_t c = 0; c < kWidth; ++c)
+      ASSERT_EQ(found[k * kWidth + c], values[static_cast<std::size_t>(rows[k]) * kWidth + c]) << k;
+  gather_rows_now(device(), nullptr, there.get(), {}, kWidth * sizeof(float));
 }
 
 TEST_F(CudaDeviceTest, OverTheLimitTheLargestHoldersAreNamed) {

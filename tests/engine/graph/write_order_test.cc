@@ -71,6 +71,18 @@ TEST_F(WriteOrderTest, ThroughZerosLikeAReadThatWaits) {
   EXPECT_EQ(read_after(g.mix({g.add("ZerosLike", {read}, {}, "zeros")}, 2, "user")), 7);
 }
 
+/// As gradients do behind an exchange: edges would keep passes from what stands there.
+TEST_F(WriteOrderTest, WhoComputesWithWhatStandsBehindAWriteHasNoEdgeForItsShape) {
+  const ValueRef sent =
+      g.add("test.Exchange", {ValueRef{g.graph.find("x"), 0}}, {{"elements", 2}}, "exchange");
+  const ValueRef product = g.mix({sent}, 2, "product");
+  g.add("Identity", {g.add("braid.ReduceToShapeOf", {product, sent}, {}, "same")}, {}, "user");
+  const auto program =
+      compile_test(g, {"user"}, {}, 1, StreamPolicy::None, 1, {{"x", DType::Int64, Shape{2}}});
+  EXPECT_LT(op_named(*program, "same"), 0) << "it does nothing for these shapes";
+  EXPECT_GE(op_named(*program, "exchange"), 0);
+}
+
 TEST_F(WriteOrderTest, AFeedCutsIt) {
   const ValueRef cut = g.add("Identity", {g.constant({1, 2})}, {}, "cut");
   g.control(write, cut);

@@ -18,6 +18,19 @@ TEST(IssueOrderTest, APushIsIssuedWhenItsGradientIsReadyNotBehindOneThatIsReadyL
   EXPECT_LT(op_named(*p, "push_early"), op_named(*p, "push_late"));
 }
 
+TEST(IssueOrderTest, OtherWorkComesBeforeWhatALaneHasYetToBring) {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4);
+  const ValueRef pulled = g.add("test.Pull", {x}, {{"elements", 400000}}, "pull");
+  ValueRef needs = pulled;
+  for (int i = 0; i < 6; ++i) needs = g.mix({needs}, 4, "needs" + std::to_string(i));
+  ValueRef other = x;
+  for (int i = 0; i < 3; ++i) other = g.mix({other}, 4, "other" + std::to_string(i));
+  const ValueRef end = g.mix({needs, other}, 4, "end");
+  const auto p = compile_test(g, {g.name(end)}, {}, 1, StreamPolicy::None, 1, kX);
+  EXPECT_LT(op_named(*p, "other0"), op_named(*p, "needs0")) << "computed while the lane brings the other's";
+}
+
 TEST(IssueOrderTest, OnOneStreamWhatPassesAddRunsWhereItIsNeeded) {
   TestGraph g;
   const ValueRef x = g.feed("x", 4);

@@ -315,6 +315,9 @@ void register_test_ops() {
     registry.add(test_op("test.Pull", prepare_mix_async, Lane::Pull));
     registry.add(test_op("test.Push", prepare_mix_async, Lane::Push));
     registry.add(test_op("test.Comm", prepare_mix_async, Lane::Comm));
+    OpDef exchange = test_op("test.Exchange", prepare_mix_async, Lane::Comm);  // others may wait for it
+    exchange.side_effect = true;
+    registry.add(std::move(exchange));
     registry.add(test_op("test.Sleep", prepare_sleep));
     registry.add(test_op("test.Spin", prepare_spin));
     registry.add(test_op("test.Nop", prepare_nop));

@@ -38,6 +38,17 @@ TEST(HybridPlanTest, TheJobsWordWinsAndTheFirstThatFitsDecides) {
   for (const PlannedTable& table : tables) EXPECT_TRUE(table.by_user);
 }
 
+TEST(HybridPlanTest, HotRowsAreOfPlanRow) {
+  auto tables = tables_of(2, {{100, 8}, {100000, 8}, {100000, 8}});
+  planned(tables, "table { match: 't0' plan: ROW hot_rows: 1000 } table { match: 't1' hot_rows: 10 } " +
+                      all_tables("TABLE"));
+  EXPECT_EQ(tables[0].shard.most_hot(), 100);
+  EXPECT_EQ(tables[1].shard.hot_rows, 10);
+  EXPECT_EQ(tables[2].shard.hot_rows, 0);
+  EXPECT_EQ(message_of([&] { planned(tables, "table { match: 't0' plan: COLUMN hot_rows: 10 }"); }),
+            "strategy.hybrid.table[0].match 't0': hot_rows are of plan ROW, and the plan is COLUMN");
+}
+
 TEST(HybridPlanTest, AWordOfAutoLeavesTheTableOpen) {
   auto tables = tables_of(2, {{100, 8}, {100000, 8}});
   planned(tables, "table { match: 't0' plan: AUTO } " + all_tables("ROW"));

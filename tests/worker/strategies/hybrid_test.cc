@@ -3,251 +3,20 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
-#include <random>
-#include <thread>
+#include <cstdlib>
+#include <optional>
 
-#include "comm/communicator.h"
-#include "comm/local/local_communicator.h"
-#include "engine/builder/graph_builder.h"
-#include "engine/compile/compile.h"
-#include "engine/exec/instance.h"
-#include "engine/ops/state/variable_init.h"
-#include "engine/program/program.h"
-#include "proto/graph.pb.h"
-#include "proto/job.pb.h"
-#include "worker/job/job.h"
-#include "worker/strategies/step_services.h"
+#include "tests/worker/strategies/hybrid_runs.h"
 #include "worker/strategies/strategy.h"
-#include "worker/strategies/table_service.h"
+#include "worker/strategies/table_shard.h"
 
 namespace braid::worker {
 namespace {
-
-constexpr std::int64_t kRowsOfRank = 5;
-constexpr std::uint64_t kSteps = 4;
-
-using Random = std::mt19937;
-std::int64_t draw(Random& random, std::int64_t from, std::int64_t to) {
-  return std::uniform_int_distribution<std::int64_t>(from, to)(random);
-}
-
-struct Lookup {
-  std::string feed;
-  std::int64_t rows = 0, length = 1;  // of the table; ids of an example
-};
-
-struct Model {
-  GraphDef graph;
-  std::string loss;
-  std::vector<Lookup> lookups;
-  std::vector<std::string> tables;
-};
-
-/// A sum or a mean of the rows, of all or of those whose id is not 0.
-Output random_bag(Random& random, GraphBuilder& b, const Output& table, const Output& ids) {
-  AttrMap attrs{{"dtype", DType::Float32},
-                {"pooling", std::vector<std::string>{"sum", "mean",
-                                                     "sqrtn"}[static_cast<std::size_t>(draw(random, 0, 2))]}};
-  std::vector<Output> inputs{table, ids};
-  if (draw(random, 0, 1) == 1) {
-    attrs.set("weighted", true);
-    const Output present = b.op("NotEqual", {ids, b.constant(Tensor::scalar<std::int64_t>(0), "filler")});
-    inputs.push_back(b.op("Cast", {present}, {{"SrcT", DType::Bool}, {"DstT", DType::Float32}}));
-  }
-  return b.op("braid.Bag", std::move(inputs), attrs, "bag");
-}
-
-/// Tables of one to three columns, of which some share one and some are pooled, under a layer; loss = mean of
-/// squares.
-Model random_model(Random& random, std::int64_t world) {
-  Model model;
-  GraphBuilder b;
-  std::vector<Output> parts;
-  std::int64_t width = 0;
-  for (std::int64_t t = draw(random, 1, 3); t > 0; --t) {
-    const std::int64_t rows = draw(random, 1, 30), dim = world * draw(random, 1, 3);
-    const std::string name = "t" + std::to_string(t);
-    const Output table =
-        b.variable(name, Shape{rows, dim}, {.init = {InitKind::Uniform, -0.5F, 0.5F}, .sparse = true});
-    model.tables.push_back(name);
-    for (std::int64_t u = draw(random, 1, 2); u > 0; --u) {
-      const Lookup lookup{name + "_ids" + std::to_string(u), rows, draw(random, 1, 3)};
-      const Output ids = b.placeholder(lookup.feed, DType::Int64, Shape{-1, lookup.length});
-      model.lookups.push_back(lookup);
-      if (draw(random, 0, 1) == 1) {
-        parts.push_back(random_bag(random, b, table, ids));
-        width += dim;
-        continue;
-      }
-      const bool flat = draw(random, 0, 1) == 1;
-      const Output rows_read = b.gather(table, flat ? b.reshape(ids, {-1}) : ids);
-      parts.push_back(b.reshape(rows_read, {-1, lookup.length * dim}));
-      width += lookup.length * dim;
-    }
-  }
-  const Output out = b.dense("top", b.concat(parts, 1), width, 3, true);
-  const Output logit = b.dense("logit", out, 3, 1, false);
-  model.loss = b.reduce_mean(b.mul(logit, logit)).name();
-  model.graph = b.graph();
-  return model;
-}
-
-/// Ids of all examples of each step, by lookup.
-using Batches = std::vector<std::vector<std::vector<std::int64_t>>>;
-
-Batches random_batches(Random& random, const Model& model, std::int64_t examples) {
-  Batches steps(kSteps);
-  for (auto& step : steps)
-    for (const Lookup& lookup : model.lookups) {
-      auto& ids = step.emplace_back(static_cast<std::size_t>(examples * lookup.length));
-      const std::int64_t most = draw(random, 0, 3) == 0 ? 0 : lookup.rows - 1;  // sometimes all are equal
-      for (std::int64_t& id : ids) id = draw(random, 0, most);
-    }
-  return steps;
-}
-
-struct Outcome {
-  std::vector<float> losses;
-  std::vector<std::vector<float>> tables;
-  bool sums_densely = false;  // of some replicated table
-};
-
-class Rank {
- public:
-  Rank(const Model& model, const proto::Job& job, const Peers& peers, std::int64_t examples)
-      : model_(model), peers_(peers), examples_(examples), runtime_(RuntimeOptions{}) {
-    auto services = std::make_shared<StepServices>();
-    services->peer_deadline = std::chrono::seconds(60);
-    services->stop = std::make_shared<StopFlag>();
-    runtime_.services().provide(std::move(services));
-    strategy_ = make_strategy(job, runtime_, peers);
-    training_ = make_training_graph(model.graph, model.loss);
-    for (const Lookup& lookup : model.lookups)
-      training_.feeds.push_back(
-          {training_.graph.parse_value(lookup.feed), DType::Int64, Shape{examples, lookup.length}});
-    strategy_->rewrite_training(training_);
-    CompileRequest request;
-    for (const Lookup& lookup : model.lookups)
-      request.feeds.push_back({lookup.feed, DType::Int64, Shape{examples, lookup.length}});
-    request.fetches = {training_.graph.value_name(training_.loss)};
-    request.targets = training_.targets;
-    instance_ = std::make_unique<Instance>(compile(training_.graph, request, {}), runtime_);
-    for (const VariableInfo& variable : list_variables(training_.graph))
-      if (auto value = runtime_.variables().read(variable.name)) {
-        initialize_variable(training_.graph.node(variable.handle), job.seed(), *value);
-        runtime_.variables().write(variable.name, *value);
-      }
-    strategy_->start(nullptr, false, 0, wait());
-  }
-
-  Outcome run(const Batches& batches, Random random) {
-    Outcome outcome;
-    for (std::uint64_t step = 0; step < kSteps; ++step) {
-      if (draw(random, 0, 3) == 0)
-        std::this_thread::sleep_for(std::chrono::microseconds(draw(random, 0, 500)));
-      StepRequest request;
-      request.params = {
-          .step = step, .learning_rate = 0.1F, .grad_scale = strategy_->gradient_scale(), .seed = 1};
-      for (std::size_t l = 0; l < model_.lookups.size(); ++l) {
-        const auto count = static_cast<std::size_t>(examples_ * model_.lookups[l].length);
-        const std::int64_t* first = batches[step][l].data() + static_cast<std::size_t>(peers_.rank) * count;
-        request.feeds.push_back(Tensor::from<std::int64_t>(Shape{examples_, model_.lookups[l].length},
-                                                           std::vector<std::int64_t>(first, first + count)));
-      }
-      strategy_->begin_step(step, wait());
-      outcome.losses.push_back(instance_->run(std::move(request), wait()).fetches[0].data<float>()[0]);
-      strategy_->end_step(step);
-    }
-    for (const std::string& table : model_.tables) {
-      outcome.tables.push_back(whole(table));
-      outcome.sums_densely |= training_.graph.find(table + "/dense_reads") != kNoNode;
-    }
-    if (auto* service = runtime_.services().find<TableService>(); service && peers_.leader())
-      service->release(wait());
-    if (auto* service = runtime_.services().find<TableService>(); service && !peers_.leader())
-      service->serve(std::chrono::seconds(60));
-    return outcome;
-  }
-
- private:
-  static WaitContext wait() { return WaitContext::with_timeout(std::chrono::seconds(60)); }
-
-  /// On the leader, with what the others have.
-  std::vector<float> whole(const std::string& name) {
-    auto* service = runtime_.services().find<TableService>();
-    if (service)
-      for (std::size_t t = 0; t < service->tables().size(); ++t) {
-        const TableShard& shard = service->tables()[t];
-        if (shard.name != name || !shard.sharded()) continue;
-        if (!peers_.leader()) return {};
-        std::vector<std::int64_t> ids;
-        for (std::int64_t row = 0; row < shard.rows; ++row) ids.push_back(row);
-        std::vector<float> rows(static_cast<std::size_t>(shard.rows * shard.dim));
-        service->look_up(static_cast<int>(t), ids, rows.data(), wait());
-        return rows;
-      }
-    const Tensor value = *runtime_.variables().read(name);
-    return {value.data<float>().begin(), value.data<float>().end()};
-  }
-
-  const Model& model_;
-  const Peers peers_;
-  const std::int64_t examples_;
-  Runtime runtime_;
-  std::unique_ptr<Strategy> strategy_;
-  TrainingGraph training_;
-  std::unique_ptr<Instance> instance_;
-};
-
-proto::Job job_of(const std::string& optimizer, const std::string& strategy, const std::string& plan) {
-  proto::Job job = parse_job("seed: 3 optimizer { kind: " + optimizer +
-                                 " learning_rate: 0.1 } strategy { kind: " + strategy +
-                                 (plan.empty() ? "" : " hybrid { " + plan + " }") + " }",
-                             "test");
-  fill_job_defaults(job);
-  return job;
-}
-
-std::string all_tables(const std::string& plan) { return "table { match: '.*' plan: " + plan + " }"; }
-
-/// `card`: whose costs plans are made by; empty: this host's.
-Outcome run_group(const Model& model, const proto::Job& job, int world, const Batches& batches,
-                  Random& random, const std::string& card = {}) {
-  std::vector<std::unique_ptr<comm::Communicator>> ranks = comm::make_local_group(world);
-  std::vector<Outcome> outcomes(static_cast<std::size_t>(world));
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < world; ++rank)
-    threads.emplace_back([&, rank, its = Random(random())] {
-      Peers peers{.rank = rank,
-                  .world = world,
-                  .communicator = std::move(ranks[static_cast<std::size_t>(rank)]),
-                  .servers = nullptr,
-                  .card = card};
-      outcomes[static_cast<std::size_t>(rank)] = Rank(model, job, peers, kRowsOfRank).run(batches, its);
-    });
-  threads.clear();
-  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.losses, outcomes[0].losses);
-  return outcomes[0];
-}
 
 class HybridRandomTest : public ::testing::TestWithParam<int> {
  protected:
   static void SetUpTestSuite() { register_strategy_ops(); }
 };
-
-/// Equal where nothing is rounded in another order.
-void expect_near(const Outcome& its, const Outcome& local, int world, const std::string& optimizer) {
-  if (world == 1) {
-    ASSERT_EQ(its.losses, local.losses);
-    ASSERT_EQ(its.tables, local.tables);
-  }
-  for (std::size_t s = 0; s < kSteps; ++s)
-    ASSERT_NEAR(its.losses[s], local.losses[s], 1e-5 * (1 + local.losses[s])) << "step " << s;
-  for (std::size_t t = 0; t < local.tables.size(); ++t)
-    for (std::size_t i = 0; i < local.tables[t].size(); ++i)
-      ASSERT_NEAR(its.tables[t][i], local.tables[t][i], optimizer == "SGD" ? 1e-5 : 2e-3);
-}
 
 TEST_P(HybridRandomTest, PlansHaveTheSameBitsAndOneProcessTheSameNumbers) {
   const int world = GetParam();
@@ -258,8 +27,7 @@ TEST_P(HybridRandomTest, PlansHaveTheSameBitsAndOneProcessTheSameNumbers) {
     const std::string optimizer =
         std::vector<std::string>{"SGD", "ADAGRAD", "ADAM"}[static_cast<std::size_t>(draw(random, 0, 2))];
     SCOPED_TRACE("trial " + std::to_string(trial) + " " + optimizer);
-    const Outcome local =
-        Rank(model, job_of(optimizer, "LOCAL", ""), {}, kRowsOfRank * world).run(batches, random);
+    const Outcome local = run_alone(model, job_of(optimizer, "LOCAL", ""), world, batches, random);
     std::optional<Outcome> first;
     for (const std::string& plan :
          {all_tables("ROW"), all_tables("TABLE"), all_tables("COLUMN"), all_tables("REPLICATE"),
@@ -284,8 +52,7 @@ TEST_P(HybridRandomTest, IdsAsTheBatchHasThemGiveTheSameNumbers) {
     const std::string optimizer =
         std::vector<std::string>{"SGD", "ADAGRAD", "ADAM"}[static_cast<std::size_t>(draw(random, 0, 2))];
     SCOPED_TRACE("trial " + std::to_string(trial) + " " + optimizer);
-    const Outcome local =
-        Rank(model, job_of(optimizer, "LOCAL", ""), {}, kRowsOfRank * world).run(batches, random);
+    const Outcome local = run_alone(model, job_of(optimizer, "LOCAL", ""), world, batches, random);
     std::optional<Outcome> whole;
     for (const std::string& plan :
          {all_tables("TABLE"), all_tables("COLUMN"), all_tables("REPLICATE"), std::string(),
@@ -336,10 +103,8 @@ TEST_P(HybridRandomTest, RowWiseAdagradGivesTheSameNumbersWhereverRowsAre) {
     SCOPED_TRACE("trial " + std::to_string(trial));
     const Model model = random_model(random, world);
     const Batches batches = random_batches(random, model, kRowsOfRank * world);
-    const Outcome local =
-        Rank(model, job_of(optimizer, "LOCAL", ""), {}, kRowsOfRank * world).run(batches, random);
-    const Outcome by_element =
-        Rank(model, job_of("ADAGRAD", "LOCAL", ""), {}, kRowsOfRank * world).run(batches, random);
+    const Outcome local = run_alone(model, job_of(optimizer, "LOCAL", ""), world, batches, random);
+    const Outcome by_element = run_alone(model, job_of("ADAGRAD", "LOCAL", ""), world, batches, random);
     differ += local.losses == by_element.losses ? 0 : 1;  // rows of one number do not
     for (const std::string& plan :
          {all_tables("ROW"), all_tables("TABLE"), all_tables("REPLICATE"), "ids: ALL " + all_tables("TABLE")})
@@ -348,6 +113,40 @@ TEST_P(HybridRandomTest, RowWiseAdagradGivesTheSameNumbersWhereverRowsAre) {
           << plan;
   }
   EXPECT_GT(differ, 5);
+}
+
+std::string random_plans(Random& random, const Model& model) {
+  std::string plans;
+  for (const std::string& table : model.tables) {
+    const std::string plan = std::vector<std::string>{
+        "ROW", "TABLE", "COLUMN", "REPLICATE"}[static_cast<std::size_t>(draw(random, 0, 3))];
+    plans += "table { match: '" + table + "' plan: " + plan;
+    if (plan == "ROW" && draw(random, 0, 1) == 1)
+      plans += " hot_rows: " + std::to_string(draw(random, 1, 30));
+    plans += " } ";
+  }
+  return plans;
+}
+
+/// So many graphs in all as the variable BRAID_RANDOM_GRAPHS says.
+TEST(HybridGraphsTest, AnyMixOfPlansHasTheSameBits) {
+  register_strategy_ops();
+  const char* const many = std::getenv("BRAID_RANDOM_GRAPHS");
+  const int trials = many ? std::atoi(many) : 30;
+  Random random(7);
+  for (int trial = 0; trial < trials; ++trial) {
+    const int world = std::vector{2, 3, 4, 8}[static_cast<std::size_t>(draw(random, 0, 3))];
+    const Model model = random_model(random, world);
+    const Batches batches = random_batches(random, model, kRowsOfRank * world);
+    const std::string plans = random_plans(random, model);
+    SCOPED_TRACE("trial " + std::to_string(trial) + ", " + std::to_string(world) + " ranks: " + plans);
+    const Outcome rows =
+        run_group(model, job_of("ADAM", "HYBRID", all_tables("ROW")), world, batches, random);
+    const Outcome its = run_group(model, job_of("ADAM", "HYBRID", plans), world, batches, random);
+    for (const float loss : its.losses) ASSERT_TRUE(std::isfinite(loss));
+    ASSERT_EQ(its.losses, rows.losses);
+    ASSERT_EQ(its.tables, rows.tables);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, HybridRandomTest, ::testing::Values(1, 2, 3, 4, 8));
@@ -368,7 +167,8 @@ TEST(TableShardTest, EveryRowIsOnOneRankInARowOfItsOwn) {
                                  .world = world,
                                  .init = {},
                                  .slots = {},
-                                 .slot_initials = {}};
+                                 .slot_initials = {},
+                                 .hot = {}};
           std::int64_t last = -1;
           shard.for_each_row([&](std::int64_t row, std::int64_t local) {
             ++seen[static_cast<std::size_t>(row)];

@@ -124,5 +124,27 @@ TEST(TableCostsTest, BetweenHostsTheSlowerLinkDecides) {
                    costs.exchange_us + 1e6 * 56 / 63 / costs.host_link_bytes_per_us);
 }
 
+TEST(TableLoadsTest, HotRowsSaveIdsAndRowsAndTakeMemory) {
+  const StepCosts costs = card_costs("CPU");
+  for (const int world : {2, 8}) {
+    PlannedTable table = tables_of(world, {{100000, 16}}).front();
+    table.ids = 4096;
+    const Load cold = load_of(costs, table, TablePlan::Row, false).everyone;
+    Load last = cold;
+    for (const std::int64_t hot : {10, 1000, 4000}) {
+      table.shard.hot_rows = hot;
+      const Load its = load_of(costs, table, TablePlan::Row, false).everyone;
+      EXPECT_LT(its[RowsIn], last[RowsIn]) << hot;
+      EXPECT_LT(its[IdsIn], last[IdsIn]) << hot;
+      EXPECT_DOUBLE_EQ(its.memory_bytes, cold.memory_bytes + static_cast<double>(hot * 2 * 16 * 4));
+      EXPECT_GT(its[GradientsIn], 0);
+      last = its;
+    }
+    table.shard.hot_rows = 1000;
+    EXPECT_DOUBLE_EQ(load_of(costs, table, TablePlan::Column, false).everyone.memory_bytes, cold.memory_bytes)
+        << "other plans have none";
+  }
+}
+
 }  // namespace
 }  // namespace braid::worker

@@ -44,6 +44,28 @@ TEST(TablePlanFileTest, WhatWasWrittenIsRead) {
   EXPECT_TRUE(read[0].shard.all_ids);
 }
 
+TEST(TablePlanFileTest, HotRowsAreBehindTheirTable) {
+  std::vector<PlannedTable> tables = tables_of(2, {{100, 8}, {2000, 8}});
+  for (PlannedTable& table : tables) table.shard.plan = TablePlan::Row;
+  tables[1].shard.hot = {0, 17, 1999};
+  const std::string text = table_plan_text(1, card_costs("CPU"), tables);
+  std::vector<PlannedTable> read = tables_of(2, {{100, 8}, {2000, 8}});
+  read[0].shard.hot = {5};
+  take_table_plan(text, "f", read);
+  EXPECT_TRUE(read[0].shard.hot.empty());
+  EXPECT_EQ(read[1].shard.hot, tables[1].shard.hot);
+  const auto refusal = [&](const std::string& from, const std::string& to) {
+    std::string changed = text;
+    changed.replace(changed.find(from), from.size(), to);
+    return message_of([&] { take_table_plan(changed, "f", read); });
+  };
+  EXPECT_EQ(refusal("1999", "2000"), "f:8: 2000 is no hot row of 't1'");
+  EXPECT_EQ(refusal("0 17", "17 0"), "f:8: 0 is no hot row of 't1'");
+  EXPECT_EQ(refusal("17", "x"), "f:8: hot rows are numbers");
+  EXPECT_EQ(refusal("ROW 0 DISTINCT 1000 0 t1", "TABLE 0 DISTINCT 1000 0 t1"),
+            "f:8: not behind the line of a table with plan ROW");
+}
+
 TEST(TablePlanFileTest, TextsThatAreNoPlansOfTheseTablesAreRefusedWithTheirLine) {
   const std::string text = table_plan_text(1, card_costs("CPU"), decided());
   const auto refusal = [&](const std::string& from, const std::string& to) {

@@ -1,5 +1,6 @@
-// Sums of halves over ranks are those of float32, rounded once, with the same bits on all ranks.
-#include "worker/strategies/half_sum.h"
+// Sums over ranks are made in the order of ranks in float32, those of halves rounded once, with the same bits
+// on all ranks.
+#include "worker/strategies/ordered_sum.h"
 
 #include <gtest/gtest.h>
 
@@ -25,6 +26,11 @@ struct TypeOf<BFloat16> {
   static constexpr DType value = DType::BFloat16;
 };
 
+template <>
+struct TypeOf<float> {
+  static constexpr DType value = DType::Float32;
+};
+
 /// By rank, then by array.
 template <class Half>
 using Arrays = std::vector<std::vector<std::vector<Half>>>;
@@ -33,7 +39,7 @@ template <class Half>
 void sum_over_threads(Arrays<Half>& arrays, const std::vector<std::int64_t>& counts) {
   const int ranks = static_cast<int>(arrays.size());
   std::vector<std::unique_ptr<comm::Communicator>> group = comm::make_local_group(ranks);
-  const HalfSum sum(counts, ranks, TypeOf<Half>::value);
+  const OrderedSum sum(counts, ranks, TypeOf<Half>::value);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
@@ -70,16 +76,17 @@ void expect_sums(int ranks, const std::vector<std::int64_t>& counts) {
     }
 }
 
-TEST(HalfSumTest, IsTheSumOfFloat32RoundedOnce) {
+TEST(OrderedSumTest, IsTheSumOfFloat32RoundedOnce) {
   for (const int ranks : {1, 2, 3, 4, 5, 8})
     for (const std::vector<std::int64_t>& counts :
          {std::vector<std::int64_t>{1}, {0}, {0, 7, 0}, {3, 1, 130}, {4097, 64}}) {
       expect_sums<BFloat16>(ranks, counts);
       expect_sums<Float16>(ranks, counts);
+      expect_sums<float>(ranks, counts);
     }
 }
 
-TEST(HalfSumTest, InfinitiesAndNaNAreSeenByAllRanks) {
+TEST(OrderedSumTest, InfinitiesAndNaNAreSeenByAllRanks) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   Arrays<Float16> arrays(3, {std::vector<Float16>(5, Float16(1.0F))});
   arrays[1][0][1] = Float16(kInfinity);
