@@ -69,6 +69,25 @@ TEST(OnnxOpsTest, ReshapeCopiesZerosUnlessTheyAreAllowed) {
             Shape({6, 2}));
 }
 
+TEST(OnnxOpsTest, BatchNormOfRowsAndSeriesTakesTheStatisticsOfTheBatch) {
+  const Feeds rest{{"scale", floats({1}, {2})},
+                   {"bias", floats({1}, {1})},
+                   {"mean", floats({1}, {7})},
+                   {"var", floats({1}, {9})}};
+  const std::string vectors = onnx_input("scale", kOnnxFloat, {1}) + onnx_input("bias", kOnnxFloat, {1}) +
+                              onnx_input("mean", kOnnxFloat, {1}) + onnx_input("var", kOnnxFloat, {1});
+  const std::string training =
+      number("training_mode", 1) + "attribute { name: \"epsilon\" type: FLOAT f: 0 } ";
+  for (const std::vector<int>& shape : {std::vector<int>{2, 1}, {1, 1, 2}, {2, 1, 1}, {1, 1, 1, 2}}) {
+    Feeds feeds = rest;
+    const Tensor x = floats(Shape(std::vector<std::int64_t>(shape.begin(), shape.end())), {1, 3});
+    feeds.emplace("x", x);
+    const std::string graph =
+        one_node(15, "BatchNormalization", training, onnx_input("x", kOnnxFloat, shape) + vectors);
+    EXPECT_THAT(float_values(run_onnx(graph, feeds)), ElementsAre(-1, 3)) << x.shape().to_string();
+  }
+}
+
 TEST(OnnxOpsTest, SliceTakesAttributesOrInputs) {
   const std::string x = onnx_input("x", kOnnxFloat, {4});
   const Tensor values = floats({4}, {0, 1, 2, 3});
