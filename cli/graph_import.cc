@@ -47,7 +47,7 @@ int import_graph(const GraphImportOptions& options) {
       throw InvalidArgument("--shape " + name + " is given twice");
   }
   // The file may be for other programs, too.
-  const OnnxImport result = import_onnx(options.onnx, shapes, RecurrentLayers::Unrolled);
+  const OnnxImport result = import_onnx(options.onnx, shapes, OwnNodes::None);
   for (const auto& [name, shape] : shapes)
     if (std::none_of(result.inputs.begin(), result.inputs.end(),
                      [&](const OnnxValue& input) { return input.name == name; }))

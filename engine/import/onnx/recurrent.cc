@@ -57,8 +57,7 @@ class Recurrent {
       activations_.push_back(
           activation(names[i], i < alphas.size() ? alphas[i] : alpha, i < betas.size() ? betas[i] : beta));
     }
-    is_usual_ =
-        n.b.keeps_recurrent() && !n.has(4) && x_.dtype() == DType::Float32 && alphas.empty() && betas.empty();
+    is_usual_ = n.b.may_own() && !n.has(4) && x_.dtype() == DType::Float32 && alphas.empty() && betas.empty();
     for (std::size_t i = 0; i < names.size(); ++i) is_usual_ &= names[i] == defaults[i % defaults.size()];
     if (activations_.size() != defaults.size() * static_cast<std::size_t>(directions_))
       throw InvalidArgument("it needs other numbers of activations");
