@@ -27,9 +27,9 @@ using recurrent::Gru;
 using recurrent::Lstm;
 using recurrent::Sizes;
 
-constexpr std::int64_t kRows = 24;        // of a piece of work
+constexpr std::int64_t kMostRows = 24;    // of a piece of work
 constexpr std::int64_t kMostAtOnce = 64;  // pieces that have scratch of their own
-static_assert(kRows % attention::kRowBlock == 0);
+static_assert(kMostRows % attention::kRowBlock == 0);
 
 std::int64_t padded(std::int64_t n) { return attention::round_up(n, attention::kLanes); }
 
@@ -37,6 +37,7 @@ std::int64_t padded(std::int64_t n) { return attention::round_up(n, attention::k
 template <class Cell, class T>
 BRAID_VECTOR_CLONES void forward_row(std::int64_t units, const T* x, const T* a, const T* bias,
                                      const T* before, T* cell, T* saved, T* h) {
+#pragma GCC ivdep  // nothing that is written is read again
   for (std::int64_t j = 0; j < units; ++j) {
     T xs[Cell::kGates], as[Cell::kGates], keep[Cell::kSaved];
     for (int g = 0; g < Cell::kGates; ++g) {
@@ -52,6 +53,7 @@ BRAID_VECTOR_CLONES void forward_row(std::int64_t units, const T* x, const T* a,
 template <class Cell, class T>
 BRAID_VECTOR_CLONES void backward_row(std::int64_t units, const T* saved, const T* before, const T* dh,
                                       const T* carry, T* d_cell, T* dx, T* da, T* direct) {
+#pragma GCC ivdep
   for (std::int64_t j = 0; j < units; ++j) {
     T keep[Cell::kSaved], dxs[Cell::kGates], das[Cell::kGates];
     for (int s = 0; s < Cell::kSaved; ++s) keep[s] = saved[s * units + j];
@@ -71,9 +73,10 @@ class Kernel {
         gates_(Cell::kGates * sizes.units),
         columns_(padded(backward ? s_.units : gates_)),
         depth_(backward ? gates_ : s_.units),
+        piece_rows_(rows_of_piece(sizes.rows)),
         is_backward_(backward) {}
 
-  std::int64_t pieces() const { return (s_.rows + kRows - 1) / kRows; }
+  std::int64_t pieces() const { return (s_.rows + piece_rows_ - 1) / piece_rows_; }
   std::int64_t lanes() const { return std::min(pieces(), kMostAtOnce); }
   std::size_t scratch_bytes() const {
     return static_cast<std::size_t>(depth_ * columns_ + lanes() * each()) * sizeof(T);
@@ -96,24 +99,24 @@ class Kernel {
     pool.parallel_range(lanes(), 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t lane = begin; lane < end; ++lane)
         for (std::int64_t p = lane; p < pieces(); p += lanes())
-          piece(p * kRows, std::min(kRows, s_.rows - p * kRows), factors,
+          piece(p * piece_rows_, std::min(piece_rows_, s_.rows - p * piece_rows_), factors,
                 factors + depth_ * columns_ + lane * each());
     });
   }
 
   void forward(const KernelArgs& args, std::int64_t first, std::int64_t rows, const T* factors,
                T* scratch) const {
-    T* const state = scratch;                     // [kRows, units]
-    T* const cell = state + kRows * s_.units;     // [kRows, units]
-    T* const products = cell + kRows * s_.units;  // [kRows, columns]
+    T* const state = scratch;                           // [piece_rows_, units]
+    T* const cell = state + piece_rows_ * s_.units;     // [piece_rows_, units]
+    T* const products = cell + piece_rows_ * s_.units;  // [piece_rows_, columns]
     std::fill(scratch, products, T(0));
     std::copy_n(args.in<T>(2) + first * s_.units, rows * s_.units, state);
     if (Cell::kHasCell) std::copy_n(args.in<T>(3) + first * s_.units, rows * s_.units, cell);
     for (std::int64_t s = 0; s < s_.steps; ++s) {
       const std::int64_t row = s_.place(s) * s_.rows + first;
       std::copy_n(state, rows * s_.units, args.out<T>(1) + row * s_.units);
-      attention::multiply<false>(kRows, columns_, depth_, state, s_.units, std::int64_t{1}, factors, columns_,
-                                 products, columns_);
+      attention::multiply<false>(piece_rows_, columns_, depth_, state, s_.units, std::int64_t{1}, factors,
+                                 columns_, products, columns_);
       for (std::int64_t r = 0; r < rows; ++r)
         forward_row<Cell>(s_.units, args.in<T>(0) + (row + r) * gates_, products + r * columns_,
                           args.in<T>(3), args.out<T>(1) + (row + r) * s_.units, cell + r * s_.units,
@@ -125,11 +128,11 @@ class Kernel {
 
   void backward(const KernelArgs& args, std::int64_t first, std::int64_t rows, const T* factors,
                 T* scratch) const {
-    T* const carry = scratch;                     // [kRows, columns]
-    T* const d_cell = carry + kRows * columns_;   // [kRows, units]
-    T* const direct = d_cell + kRows * s_.units;  // [units]
-    T* const da = direct + s_.units;              // [kRows, gates]
-    std::fill(scratch, da + kRows * gates_, T(0));
+    T* const carry = scratch;                           // [piece_rows_, columns]
+    T* const d_cell = carry + piece_rows_ * columns_;   // [piece_rows_, units]
+    T* const direct = d_cell + piece_rows_ * s_.units;  // [units]
+    T* const da = direct + s_.units;                    // [piece_rows_, gates]
+    std::fill(scratch, da + piece_rows_ * gates_, T(0));
     constexpr int kFirstState = Cell::kHasCell ? 1 : 2;
     if (Cell::kHasCell) std::copy_n(args.in<T>(4) + first * s_.units, rows * s_.units, d_cell);
     for (std::int64_t s = s_.steps - 1; s >= 0; --s) {
@@ -143,7 +146,7 @@ class Kernel {
         std::copy_n(direct, s_.units, carried);
       }
       if (!Cell::kHasCell) std::copy_n(da, rows * gates_, args.out<T>(1) + row * gates_);
-      attention::multiply<true>(kRows, columns_, depth_, da, gates_, std::int64_t{1}, factors, columns_,
+      attention::multiply<true>(piece_rows_, columns_, depth_, da, gates_, std::int64_t{1}, factors, columns_,
                                 carry, columns_);
     }
     for (std::int64_t r = 0; r < rows; ++r)
@@ -159,12 +162,18 @@ class Kernel {
     return args.in<T>(2) + ((s_.place(s - 1) * s_.rows + row) * Cell::kSaved + Cell::kSaved - 1) * s_.units;
   }
   std::int64_t each() const {
-    return is_backward_ ? kRows * (columns_ + s_.units + gates_) + s_.units
-                        : kRows * (2 * s_.units + columns_);
+    return is_backward_ ? piece_rows_ * (columns_ + s_.units + gates_) + s_.units
+                        : piece_rows_ * (2 * s_.units + columns_);
   }
 
   Sizes s_;
-  std::int64_t gates_, columns_, depth_;
+  /// As even as whole blocks of rows allow.
+  static std::int64_t rows_of_piece(std::int64_t rows) {
+    const std::int64_t pieces = std::max<std::int64_t>((rows + kMostRows - 1) / kMostRows, 1);
+    return attention::round_up(std::max<std::int64_t>((rows + pieces - 1) / pieces, 1), attention::kRowBlock);
+  }
+
+  std::int64_t gates_, columns_, depth_, piece_rows_;
   bool is_backward_;
 };
 
