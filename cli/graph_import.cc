@@ -46,7 +46,8 @@ int import_graph(const GraphImportOptions& options) {
     if (!shapes.emplace(name, std::move(shape)).second)
       throw InvalidArgument("--shape " + name + " is given twice");
   }
-  const OnnxImport result = import_onnx(options.onnx, shapes);
+  // The file may be for other programs, too.
+  const OnnxImport result = import_onnx(options.onnx, shapes, OwnNodes::None);
   for (const auto& [name, shape] : shapes)
     if (std::none_of(result.inputs.begin(), result.inputs.end(),
                      [&](const OnnxValue& input) { return input.name == name; }))

@@ -34,6 +34,8 @@ class AttentionFinder {
     for (int a = 0; a + 2 < info.shape.rank(); ++a) batch_.push_back(static_cast<char>('A' + a));
     take(softmax_.id);
     if (!up(softmax_.inputs[0]) || !find_output()) return std::nullopt;
+    // Where softmax is over queries the gradient of the values looks like the output.
+    if (follows_from(r_.graph, v_.value.node, softmax_.id)) return std::nullopt;
     if (!others_.empty() && !(find_softmax_gradient() && find_gradients())) return std::nullopt;
     if (!choose_layout() || !is_alone()) return std::nullopt;
     std::reverse(found_.masks.begin(), found_.masks.end());

@@ -59,6 +59,21 @@ bool same_attributes(const Node& a, const Node& b) {
   return !differs(a.attrs, b.attrs) && !differs(b.attrs, a.attrs);
 }
 
+bool follows_from(const Graph& graph, NodeId id, NodeId from) {
+  std::vector<NodeId> stack{id};
+  std::unordered_set<NodeId> seen{id};
+  while (!stack.empty()) {
+    const Node& node = graph.node(stack.back());
+    if (node.id == from) return true;
+    stack.pop_back();
+    for (const ValueRef input : node.inputs)
+      if (seen.insert(input.node).second) stack.push_back(input.node);
+    for (const NodeId control : node.control_inputs)
+      if (seen.insert(control).second) stack.push_back(control);
+  }
+  return false;
+}
+
 NodeId add_node(Graph& graph, Node node, const std::string& name) {
   node.id = kNoNode;
   node.outputs.clear();

@@ -24,6 +24,9 @@ bool together(const Node& a, const Node& b);
 /// Whether both have equal attributes, without annotations (_name). Tensors count as different.
 bool same_attributes(const Node& a, const Node& b);
 
+/// Whether a node comes, by inputs and control edges, after another.
+bool follows_from(const Graph& graph, NodeId id, NodeId from);
+
 /// Adds a copy of a node, whose outputs are inferred anew, under `name` or a name like it.
 NodeId add_node(Graph& graph, Node node, const std::string& name);
 /// Puts `node`, whose first outputs are what those of `old` were, in the place of `old`; its name is that of

@@ -23,6 +23,9 @@ inline bool swaps_last_axes(const Rewrite& r, const Node& node) {
   return axes == swapped;
 }
 
+/// Transpositions come next to the products that they belong to (near_products.cc).
+void move_transpositions(Plan& plan);
+
 /// Transpositions of products become products of what is transposed.
 void turn_products(Plan& plan);
 

@@ -82,6 +82,7 @@ void turn_products(Plan& plan) {
 }
 
 void read_transposed_factors(Plan& plan) {
+  move_transpositions(plan);
   turn_products(plan);
   run_rules(plan, {.rules = {{"factors", any_product(), reads_any_transposed, read_as_they_lie}},
                    .text = [](const std::vector<int>& applied) {

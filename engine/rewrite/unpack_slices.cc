@@ -2,9 +2,10 @@
 // large as x and zero but for its place, as one Pack:
 //
 //   StridedSlice(x) or GatherV2(x, i, axis), of at least half of the places of an axis -> Unpack(x)
-//   AddN(StridedSliceGrad(dy0), StridedSliceGrad(dy1), ..., rest...) of all places      -> Pack(dy...), +
+//   AddN(StridedSliceGrad(dy0), GatherGrad(dy1), ..., rest...) of all places            -> Pack(dy...), +
 //   rest
 //
+// A slice may keep the axis, with one place; then it is a view of what is unpacked.
 // So programs take the columns of a batch apart that come from other frameworks.
 #include <fmt/format.h>
 
@@ -27,12 +28,16 @@ const Pattern& slice_grad() {
   static const Pattern pattern{"StridedSliceGrad"};
   return pattern;
 }
+const Pattern& gather_grad() {
+  static const Pattern pattern{"braid.GatherGrad"};
+  return pattern;
+}
 const Pattern& gather_of_place() {
   static const Pattern pattern{"GatherV2"};
   return pattern;
 }
 
-/// One place of an axis, whose other axes are taken whole; the axis is not in what is taken.
+/// One place of an axis, whose other axes are taken whole.
 struct Place {
   int axis = 0;
   std::int64_t at = 0;
@@ -54,20 +59,22 @@ std::optional<Place> sliced_place(const Graph& graph, const Node& node, const Sh
       resolve_strided_range(whole, std::ssize(*values.begin), values, SliceMasks(node.attrs),
                             [&](const std::string&) { fits = false; });
   std::optional<Place> place;
-  if (!fits || range.output.rank() != whole.rank() - 1) return std::nullopt;
+  const bool keeps_axis = range.output.rank() == whole.rank();
+  if (!fits || (!keeps_axis && range.output.rank() != whole.rank() - 1)) return std::nullopt;
   for (int axis = 0; axis < whole.rank(); ++axis) {
     const AxisRange& taken = range.axes[static_cast<std::size_t>(axis)];
-    if (taken.size == whole[axis] && taken.begin == 0 && taken.stride == 1 && taken.size != 1) continue;
+    const bool may_be_whole = keeps_axis || taken.size != 1;
+    if (taken.size == whole[axis] && taken.begin == 0 && taken.stride == 1 && may_be_whole) continue;
     if (place || taken.size != 1) return std::nullopt;
     place = {axis, taken.begin};
   }
   return place;
 }
 
-/// What a gather of one slice takes.
+/// What a gather of one slice takes, or its gradient.
 std::optional<Place> gathered_place(const Graph& graph, const Node& node, const Shape& whole) {
   const Tensor* const index = graph.known_value(node.inputs[1]);
-  const auto axis = known_ints(graph, node.inputs[2]);
+  const auto axis = known_ints(graph, node.inputs[gather_grad().names(node) ? 3 : 2]);
   if (!index || index->shape().rank() != 0 || !axis || node.attrs.get<std::int64_t>("batch_dims", 0) != 0)
     return std::nullopt;
   const int at = static_cast<int>((*axis)[0] < 0 ? (*axis)[0] + whole.rank() : (*axis)[0]);
@@ -113,6 +120,24 @@ bool may_be_one(const Graph& graph, const Slices& slices, std::int64_t places) {
   return true;
 }
 
+/// The value in another shape of as many elements.
+ValueRef reshaped(Graph& graph, Node like, ValueRef value, Shape shape) {
+  if (graph.info(value).shape == shape) return value;
+  const std::vector<std::int64_t> dims(shape.dims().begin(), shape.dims().end());
+  Node sizes;
+  sizes.op = &OpRegistry::global().require("Const");
+  sizes.attrs = {{"dtype", DType::Int64},
+                 {"value", Tensor::from<std::int64_t>(Shape{std::ssize(dims)}, dims)}};
+  sizes.device = like.device;
+  Node view;
+  view.op = &OpRegistry::global().require("Reshape");
+  view.inputs = {value, {add_node(graph, std::move(sizes), like.name + "/sizes"), 0}};
+  view.stream = like.stream;
+  view.device = like.device;
+  view.colocate_with = like.colocate_with;
+  return {add_node(graph, std::move(view), like.name + "/place"), 0};
+}
+
 void put_unpack(Plan& plan, const SlicedValue& of, const Slices& slices, std::int64_t places) {
   Graph& graph = plan.program.graph;
   const Node& first = graph.node(slices.begin()->second.front());
@@ -126,7 +151,10 @@ void put_unpack(Plan& plan, const SlicedValue& of, const Slices& slices, std::in
   made.colocate_with = first.colocate_with;
   const NodeId id = graph.add(std::move(made));
   for (const auto& [place, nodes] : slices)
-    for (const NodeId old : nodes) replace_with(plan, old, {id, static_cast<int>(place)});
+    for (const NodeId old : nodes)
+      replace_with(
+          plan, old,
+          reshaped(graph, graph.node(old), {id, static_cast<int>(place)}, graph.node(old).outputs[0].shape));
 }
 
 int unpack_all(Plan& plan) {
@@ -150,8 +178,8 @@ struct Gradients {
 };
 
 bool is_for_sum(const Rewrite& r, const Node& sum, const Node& gradient) {
-  return slice_grad().names(gradient) && r.is_for_one(gradient.id) && !r.users.is_named(gradient.id) &&
-         together(gradient, sum) && gradient.outputs[0].shape.is_static();
+  return (slice_grad().names(gradient) || gather_grad().names(gradient)) && r.is_for_one(gradient.id) &&
+         !r.users.is_named(gradient.id) && together(gradient, sum) && gradient.outputs[0].shape.is_static();
 }
 
 std::optional<Gradients> find_gradients(const Rewrite& r, const Match& match) {
@@ -163,9 +191,11 @@ std::optional<Gradients> find_gradients(const Rewrite& r, const Match& match) {
   for (const ValueRef input : sum.inputs) {
     const Node& gradient = r.node(input.node);
     std::optional<Place> place;
-    if (is_for_sum(r, sum, gradient)) place = sliced_place(r.graph, gradient, gradient.outputs[0].shape);
+    const bool is_gather = gather_grad().names(gradient);
+    if (is_for_sum(r, sum, gradient))
+      place = (is_gather ? gathered_place : sliced_place)(r.graph, gradient, gradient.outputs[0].shape);
     if (place && axis.value_or(place->axis) == place->axis &&
-        parts.emplace(place->at, gradient.inputs[4]).second)
+        parts.emplace(place->at, gradient.inputs[is_gather ? 0 : 4]).second)
       axis = place->axis;
     else
       found.remaining.push_back(input);
@@ -179,7 +209,12 @@ std::optional<Gradients> find_gradients(const Rewrite& r, const Match& match) {
 void pack_gradients(Rewrite& r, const Match& match, const Gradients& found) {
   Node pack = r.node(match[0]);
   pack.op = &OpRegistry::global().require("Pack");
-  pack.inputs = found.parts;
+  const Shape& whole = r.node(match[0]).outputs[0].shape;
+  std::vector<std::int64_t> dims(whole.dims().begin(), whole.dims().end());
+  dims.erase(dims.begin() + found.axis);
+  pack.inputs.clear();
+  for (const ValueRef part : found.parts)
+    pack.inputs.push_back(reshaped(r.graph, r.node(match[0]), part, Shape(dims)));
   pack.attrs = {{"N", std::ssize(found.parts)}, {"axis", static_cast<std::int64_t>(found.axis)}};
   if (found.remaining.empty()) {
     replace(r.plan, match[0], std::move(pack), "/packed");

@@ -160,6 +160,15 @@ std::string Builder::free_name(const std::string& base) {
   }
 }
 
+Val Builder::broadcast_source(Val value) const {
+  for (;;) {
+    const Made& made = nodes_[static_cast<std::size_t>(value.node)];
+    if (made.op == "BroadcastTo") return made.inputs[0];
+    if (made.op != "EnsureShape" && made.op != "Identity") return {};
+    value = made.inputs[0];
+  }
+}
+
 GraphDef Builder::finish() const {
   GraphDef graph;
   graph.mutable_versions()->set_producer(1087);

@@ -84,7 +84,13 @@ std::int64_t checked_times(std::int64_t a, std::int64_t b);
 class Builder {
  public:
   /// Names that no node made on the way may take: those of the model's values.
-  explicit Builder(std::set<std::string> reserved) : taken_(std::move(reserved)) {}
+  /// `may_own`: nodes that only Braid knows may be made.
+  explicit Builder(std::set<std::string> reserved, bool may_own = true)
+      : taken_(std::move(reserved)), may_own_(may_own) {}
+
+  bool may_own() const { return may_own_; }
+  /// What a value is the BroadcastTo of; empty where it is something else.
+  Val broadcast_source(Val value) const;
 
   Val op(const char* op, const std::vector<Val>& inputs, AttrMap attrs = {});
   Val constant(const Tensor& value);
@@ -120,6 +126,7 @@ class Builder {
   std::map<std::string, int> next_number_;  // by base of names: behind those that are taken
   std::string scope_;
   std::size_t scope_begin_ = 0;
+  bool may_own_;
 };
 
 // ---------------------------------------------------------------------------------------------------

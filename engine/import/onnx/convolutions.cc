@@ -1,7 +1,6 @@
 // Convolutions. Images stay in ONNX's order (NCHW); filters [out, in / groups, kernel...] become TensorFlow's
-// [kernel..., in, out]. One spatial axis is two of which one has size 1; of three, the first is a sum over
-// shifted images. Groups are convolutions side by side, but for one channel a group, which is TensorFlow's
-// depthwise op.
+// [kernel..., in / groups, out]. One spatial axis is two of which one has size 1; of three, the first is a
+// sum over shifted images. One channel a group is TensorFlow's depthwise op.
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -36,21 +35,13 @@ void check_groups(std::int64_t groups, std::int64_t channels) {
 Val convolve_planes(Val x, Val filter, const WindowSpec& w, std::int64_t groups) {
   const AttrMap attrs = attrs_of(w);
   check_groups(groups, filter.rank() > 0 ? filter.dim(0) : 0);
-  if (groups == 1) return tf("Conv2D", {x, transpose(filter, {2, 3, 1, 0})}, attrs);
-  const std::int64_t out = filter.static_dim(0), each = filter.static_dim(1);
-  if (each == 1) {
+  if (groups > 1 && filter.static_dim(1) == 1) {
+    const std::int64_t out = filter.static_dim(0);
     const Val by_channel =
         reshape(transpose(filter, {2, 3, 0, 1}), Ints{w.kernel[0], w.kernel[1], groups, out / groups});
     return tf("DepthwiseConv2dNative", {x, by_channel}, attrs);
   }
-  check_unrolled(groups, "groups");
-  std::vector<Val> parts;
-  for (std::int64_t g = 0; g < groups; ++g) {
-    const Val own = slice(filter, 0, g * (out / groups), (g + 1) * (out / groups));
-    parts.push_back(
-        tf("Conv2D", {slice(x, 1, g * each, (g + 1) * each), transpose(own, {2, 3, 1, 0})}, attrs));
-  }
-  return concat(parts, 1);
+  return tf("Conv2D", {x, transpose(filter, {2, 3, 1, 0})}, attrs);
 }
 
 /// Any number of spatial axes up to three.
@@ -171,6 +162,45 @@ Val turned_filter(Val filter, std::int64_t groups) {
   return reshape(transpose(reshape(reversed, apart), order), together);
 }
 
+/// What a transposed convolution pads and has more, by axis.
+struct Transposed {
+  WindowSpec window;  // `before` and `after` are what is cut off the whole result
+  Ints more;
+};
+
+/// Whether it is the gradient of a convolution of its result: nothing is negative, and the convolution has as
+/// many places as x.
+bool is_convolution_gradient(const Transposed& t) {
+  for (std::size_t i = 0; i < t.more.size(); ++i)
+    if (t.window.before[i] < 0 || t.window.after[i] < 0 || t.more[i] < 0 || t.more[i] >= t.window.strides[i])
+      return false;
+  return t.more.size() <= 2;
+}
+
+/// y of one or two spatial axes, x and filter [in, out / groups, kernel...].
+Val convolution_gradient(Val x, Val filter, const Transposed& t, std::int64_t groups) {
+  if (t.more.size() == 1) {
+    const Transposed two{planar(t.window), Ints{0, t.more[0]}};
+    return squeeze(convolution_gradient(expand_dims(x, 2), expand_dims(filter, 2), two, groups), {2});
+  }
+  const WindowSpec& w = t.window;
+  check_groups(groups, x.dim(1));
+  const std::int64_t channels = checked_times(groups, filter.static_dim(1));
+  std::vector<Val> sizes{size_of(x, 0), x.made_by().number(static_cast<double>(channels), DType::Int64)};
+  Ints known{x.dim(0), channels};
+  for (int i = 0; i < 2; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const std::int64_t added = w.extent(i) - w.strides[at] - w.before[at] - w.after[at] + t.more[at];
+    const Val size = size_of(x, i + 2) * static_cast<double>(w.strides[at]) + static_cast<double>(added);
+    sizes.push_back(size);
+    const auto value = known_ints(size);
+    known.push_back(value ? value->front() : Shape::kUnknown);
+    if (known.back() == 0) throw InvalidArgument("it cuts everything off");
+  }
+  return refined(tf("Conv2DBackpropInput", {pack(sizes, 0), transpose(filter, {2, 3, 1, 0}), x}, attrs_of(w)),
+                 known);
+}
+
 void conv_transpose(OnnxNode& n) {
   const DType dtype = n.in(0).dtype();
   Val x = cast(n.in(0), DType::Float32);
@@ -184,6 +214,7 @@ void conv_transpose(OnnxNode& n) {
     throw InvalidArgument("output_padding or output_shape does not fit the kernel");
   const std::string mode = n.s("auto_pad", "NOTSET");
   WindowSpec w{kernel, Ints(axes, 1), asked.dilations, Ints(axes, 0), Ints(axes, 0)};
+  Transposed whole{{kernel, strides, asked.dilations, Ints(axes, 0), Ints(axes, 0)}, more};
   for (std::size_t i = 0; i < axes; ++i) {
     const auto axis = static_cast<int>(i) + 2;
     const std::int64_t reach = w.extent(static_cast<int>(i));
@@ -202,10 +233,18 @@ void conv_transpose(OnnxNode& n) {
       before = total < 0 ? 0 : mode == "SAME_UPPER" ? total / 2 : total - total / 2;
       after = total - before;
     }
-    x = spread(x, axis, strides[i]);
+    whole.window.before[i] = before;
+    whole.window.after[i] = after;
     w.before[i] = checked_plus(reach - 1, -before);
     w.after[i] = checked_plus(checked_plus(reach - 1, -after), more[i]);
   }
+  const std::int64_t groups = n.i("group", 1);
+  if (is_convolution_gradient(whole)) {
+    Val y = convolution_gradient(x, filter, whole, groups);
+    if (n.has(2)) y = with_bias(y, cast(n.in(2), DType::Float32));
+    return n.out(0, cast(y, dtype));
+  }
+  for (std::size_t i = 0; i < axes; ++i) x = spread(x, static_cast<int>(i) + 2, strides[i]);
   // Pads larger than the window's reach cut the image off; they are not convolution's.
   Ints begin{0, 0}, end{kToEnd, kToEnd}, front{0, 0}, back{0, 0};
   for (std::size_t i = 0; i < axes; ++i) {
@@ -217,7 +256,6 @@ void conv_transpose(OnnxNode& n) {
   }
   x = tf("StridedSlice", {x, n.b.ints(begin), n.b.ints(end), n.b.ints(Ints(begin.size(), 1))});
   x = pad(x, front, back, like(0, x));
-  const std::int64_t groups = n.i("group", 1);
   Val y = convolve(x, turned_filter(filter, groups), w, groups);
   if (n.has(2)) y = with_bias(y, cast(n.in(2), DType::Float32));
   n.out(0, cast(y, dtype));

@@ -43,8 +43,35 @@ void gather_op(OnnxNode& n) {
   n.out(0, gather(x, from_start(n.in(1), size_of(x, axis)), axis));
 }
 
+/// Indices [axes in front, k] of slices, where those of elements along `axis` say the same for all elements
+/// of one; empty where they do not, or the axes in front have other sizes.
+Val slice_indices(OnnxNode& n, Val x, Val indices, int axis) {
+  const int rank = x.rank();
+  if (indices.rank() != rank) return {};
+  const auto is_whole = [&](int a) { return x.dim(a) >= 0 && x.dim(a) == indices.dim(a); };
+  // Of an axis in front that is not known: it is the batch, which both have.
+  for (int a = 0; a < axis; ++a)
+    if (!is_whole(a) && !(a == 0 && x.dim(0) < 0 && indices.dim(0) < 0)) return {};
+  if (axis == rank - 1) return indices;
+  const Val source = n.b.broadcast_source(indices);
+  if (!source || source.rank() != rank) return {};
+  Ints behind;
+  for (int a = axis + 1; a < rank; ++a) {
+    if (!is_whole(a) || source.dim(a) != 1) return {};
+    behind.push_back(a);
+  }
+  for (int a = 0; a <= axis; ++a)
+    if (source.dim(a) == 1 && indices.dim(a) != 1) return {};
+  return squeeze(source, behind);
+}
+
 void gather_elements(OnnxNode& n) {
   const int axis = positive_axis(n.i("axis", 0), n.in(0).rank());
+  if (const Val slices = n.b.may_own() ? slice_indices(n, n.in(0), n.in(1), axis) : Val()) {
+    const Val at = from_start(slices, size_of(n.in(0), axis));
+    return n.out(0, tf("braid.BatchGather", {n.in(0), at, n.b.number(axis, DType::Int32)},
+                       {{"batch_dims", std::int64_t{axis}}}));
+  }
   n.out(0, tf("GatherNd", {n.in(0), element_places(n.in(0), n.in(1), axis)}));
 }
 
@@ -102,6 +129,12 @@ Val scatter(Val x, Val places, Val updates, const std::string& reduction) {
 void scatter_elements(OnnxNode& n) {
   const Val x = n.in(0);
   const int axis = positive_axis(n.i("axis", 0), x.rank());
+  if (n.b.may_own() && n.s("reduction", "none") == "add" && n.in(2).rank() == x.rank())
+    if (const Val slices = slice_indices(n, x, n.in(1), axis))
+      return n.out(0,
+                   x + tf("braid.BatchGatherGrad",
+                          {n.in(2), from_start(slices, size_of(x, axis)), n.b.number(axis, DType::Int32), x},
+                          {{"batch_dims", std::int64_t{axis}}}));
   n.out(0, scatter(x, element_places(x, n.in(1), axis), n.in(2), n.s("reduction", "none")));
 }
 

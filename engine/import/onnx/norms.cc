@@ -30,6 +30,39 @@ Ints all_but_channels(int rank) {
   return axes;
 }
 
+/// An old statistic and the batch's.
+void blend(OnnxNode& n, int output, Val old, Val fresh) {
+  const double momentum = n.f("momentum", 0.9);
+  n.out(output, old * momentum + cast(fresh, old.dtype()) * (1 - momentum));
+}
+
+/// With the statistics of the batch, as the node that has kernels for it: of images [rows, channels, 1,
+/// places].
+void batch_statistics(OnnxNode& n, double epsilon) {
+  const Val x = n.in(0);
+  const int rank = x.rank();
+  const bool is_rows = rank == 2;  // channels are last
+  const Val one = x.made_by().number(1, DType::Int64),
+            nothing = x.made_by().constant(Tensor(DType::Float32, Shape{0}));
+  Val image = x;
+  if (is_rows) image = reshape(x, std::vector<Val>{size_of(x, 0), one, one, size_of(x, 1)});
+  if (rank == 3) image = reshape(x, std::vector<Val>{size_of(x, 0), size_of(x, 1), one, size_of(x, 2)});
+  const Val made = tf("FusedBatchNormV3", {image, n.in(1), n.in(2), nothing, nothing},
+                      {{"epsilon", epsilon},
+                       {"is_training", true},
+                       {"data_format", is_rows ? "NHWC" : "NCHW"},
+                       {"exponential_avg_factor", 1.0}});
+  if (n.wants(1)) blend(n, 1, n.in(3), made.at(1));
+  if (n.wants(2)) {  // the node's variance is of a sample, ONNX's of all there is
+    const Val count = cast(tf("Size", {x}, {{"out_type", DType::Int64}}), DType::Float32) /
+                      cast(size_of(x, 1), DType::Float32);
+    blend(n, 2, n.in(4), made.at(2) * ((count - 1) / count));
+  }
+  std::vector<Val> sizes;
+  for (int axis = 0; axis < rank; ++axis) sizes.push_back(size_of(x, axis));
+  n.out(0, rank == 4 ? made : reshape(made, sizes));
+}
+
 void batch_normalization(OnnxNode& n) {
   const Val x = n.in(0);
   const double epsilon = n.f("epsilon", 1e-5);
@@ -40,19 +73,17 @@ void batch_normalization(OnnxNode& n) {
     return n.out(0, tf("FusedBatchNormV3", {x, n.in(1), n.in(2), n.in(3), n.in(4)},
                        {{"epsilon", epsilon}, {"is_training", false}, {"data_format", "NCHW"}}));
   }
+  if (training && (rank == 2 || rank == 3 || rank == 4) && x.dtype() == DType::Float32 &&
+      n.in(1).dtype() == DType::Float32)
+    return batch_statistics(n, epsilon);
   const auto channels = [&](int i) { return for_channels(cast(n.in(i), x.dtype()), rank); };
   Val mean = channels(3), variance = channels(4);
   if (training) {
-    const double momentum = n.f("momentum", 0.9);
     const Moments m = moments(x, all_but_channels(rank));
     mean = m.mean;
     variance = m.variance;
-    const auto blend = [&](int i, Val fresh) {
-      const Val old = n.in(i);
-      return old * momentum + cast(reshape(fresh, Ints{-1}), old.dtype()) * (1 - momentum);
-    };
-    n.out(1, blend(3, mean));
-    n.out(2, blend(4, variance));
+    blend(n, 1, n.in(3), reshape(mean, Ints{-1}));
+    blend(n, 2, n.in(4), reshape(variance, Ints{-1}));
   }
   n.out(0, (x - mean) * (tf("Rsqrt", {variance + epsilon}) * channels(1)) + channels(2));
 }

@@ -44,8 +44,12 @@ std::string full_name(const onnx::NodeProto& node) {
 
 class Importer : public onnx::Surroundings {
  public:
-  Importer(const onnx::ModelProto& model, std::filesystem::path folder, const OnnxInputShapes& shapes)
-      : model_(model), folder_(std::move(folder)), shapes_(shapes), builder_(names_of(model)) {}
+  Importer(const onnx::ModelProto& model, std::filesystem::path folder, const OnnxInputShapes& shapes,
+           OwnNodes own)
+      : model_(model),
+        folder_(std::move(folder)),
+        shapes_(shapes),
+        builder_(names_of(model), own == OwnNodes::Made) {}
 
   OnnxImport run() {
     read_opsets();
@@ -349,21 +353,21 @@ class Importer : public onnx::Surroundings {
 }  // namespace
 
 OnnxImport try_parse_onnx(std::string_view model, const std::string& source,
-                          const std::filesystem::path& folder, const OnnxInputShapes& shapes) {
+                          const std::filesystem::path& folder, const OnnxInputShapes& shapes, OwnNodes own) {
   onnx::ModelProto proto;
   const bool fits =
       model.size() <= static_cast<std::size_t>(std::numeric_limits<int>::max());  // protobuf's limit
   if (!fits || !proto.ParseFromArray(model.data(), static_cast<int>(model.size())) || !proto.has_graph())
     throw InvalidArgument(source + ": not an ONNX model");
-  return Importer(proto, folder, shapes).run();
+  return Importer(proto, folder, shapes, own).run();
 }
 
-OnnxImport try_import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes) {
-  return try_parse_onnx(read_file(file), file.string(), file.parent_path(), shapes);
+OnnxImport try_import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes, OwnNodes own) {
+  return try_parse_onnx(read_file(file), file.string(), file.parent_path(), shapes, own);
 }
 
-OnnxImport import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes) {
-  OnnxImport result = try_import_onnx(file, shapes);
+OnnxImport import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes, OwnNodes own) {
+  OnnxImport result = try_import_onnx(file, shapes, own);
   if (result.problems.empty()) return result;
   std::string text = fmt::format("{}: {} of {} nodes cannot be translated:", file.string(),
                                  result.problems.size(), result.nodes);

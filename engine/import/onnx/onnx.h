@@ -1,6 +1,6 @@
-// ONNX models -> GraphDef with TensorFlow's ops. What a model's values are called stays: its inputs are
-// placeholders, its outputs nodes, of their names (without ":" and the like, clean_name). Thread rule: pure
-// functions.
+// ONNX models -> GraphDef with TensorFlow's ops, and a few of Braid's own. What a model's values
+// are called stays: its inputs are placeholders, its outputs nodes, of their names (without ":" and the like,
+// clean_name). Thread rule: pure functions.
 #pragma once
 
 #include <filesystem>
@@ -40,15 +40,22 @@ struct OnnxImport {
 /// be known while a model is translated, e.g. how long a sequence is, follows from it.
 using OnnxInputShapes = std::map<std::string, Shape>;
 
+/// Whether the graph may have nodes of Braid's own: for recurrent layers, which are unrolled otherwise, and
+/// for sums by index.
+enum class OwnNodes { Made, None };
+
 /// Throws: InvalidArgument when the file is no ONNX model, or a shape contradicts the model's.
-OnnxImport try_import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes = {});
+OnnxImport try_import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes = {},
+                           OwnNodes own = OwnNodes::Made);
 
 /// A model in memory; external data is looked for in `folder`, and `source` says in errors where the bytes
 /// are from. Throws: as above.
 OnnxImport try_parse_onnx(std::string_view model, const std::string& source,
-                          const std::filesystem::path& folder, const OnnxInputShapes& shapes = {});
+                          const std::filesystem::path& folder, const OnnxInputShapes& shapes = {},
+                          OwnNodes own = OwnNodes::Made);
 
 /// Throws: InvalidArgument with every node that cannot be translated and why.
-OnnxImport import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes = {});
+OnnxImport import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes = {},
+                       OwnNodes own = OwnNodes::Made);
 
 }  // namespace braid

@@ -1,5 +1,7 @@
-// RNN, GRU and LSTM, unrolled over time: X [T, N, input], W [directions, gates * hidden, input], R likewise,
+// RNN, GRU and LSTM: X [T, N, input], W [directions, gates * hidden, input], R likewise,
 // B [directions, 2 * gates * hidden]. A row whose sequence has ended keeps its state and gives zeros.
+// A usual GRU or LSTM is braid.Gru or braid.Lstm, if the graph may have these; all others are unrolled over
+// time.
 #include <fmt/format.h>
 
 #include <functional>
@@ -36,10 +38,6 @@ class Recurrent {
     first_reversed_ = direction == "reverse";
     layout_ = n.i("layout", 0) != 0;
     x_ = layout_ ? transpose(n.in(0), {1, 0, 2}) : n.in(0);
-    steps_ = x_.static_dim(0);
-    constexpr std::int64_t kMaxSteps = 1 << 16;
-    if (steps_ < 1 || steps_ > kMaxSteps)
-      throw InvalidArgument(fmt::format("{} steps cannot be unrolled", steps_));
     hidden_ = n.has_attr("hidden_size") ? n.positive("hidden_size", 0) : n.in(2).static_dim(2);
     constexpr std::int64_t kMaxHidden = std::int64_t{1} << 31;
     if (hidden_ > kMaxHidden) throw InvalidArgument(fmt::format("hidden_size is {}", hidden_));
@@ -59,6 +57,8 @@ class Recurrent {
       activations_.push_back(
           activation(names[i], i < alphas.size() ? alphas[i] : alpha, i < betas.size() ? betas[i] : beta));
     }
+    is_usual_ = n.b.may_own() && !n.has(4) && x_.dtype() == DType::Float32 && alphas.empty() && betas.empty();
+    for (std::size_t i = 0; i < names.size(); ++i) is_usual_ &= names[i] == defaults[i % defaults.size()];
     if (activations_.size() != defaults.size() * static_cast<std::size_t>(directions_))
       throw InvalidArgument("it needs other numbers of activations");
   }
@@ -90,13 +90,36 @@ class Recurrent {
                         pack({size_of(x_, 1), n_.b.number(static_cast<double>(hidden_), DType::Int64)}, 0));
   }
 
+  /// Whether it has the usual activations, and all rows run to the end.
+  bool is_usual() const { return is_usual_; }
+  /// The inputs' products of all steps, [T, N, gates * hidden].
+  Val inputs(Val w, Val bias) const {
+    const Val rows = reshape(x_, Ints{-1, w.static_dim(1)});
+    const Val products = tf("MatMul", {rows, w}, {{"transpose_b", true}}) + bias;
+    const Val width = n_.b.number(static_cast<double>(gates_ * hidden_), DType::Int64);
+    return reshape(products, std::vector<Val>{size_of(x_, 0), size_of(x_, 1), width});
+  }
+  /// A node for all steps; `last` are the states behind the last one, where output 0 does not have them.
+  void run_node(int direction, const char* op, const std::vector<Val>& inputs, std::vector<int> last = {}) {
+    const bool reversed = first_reversed_ || direction == 1;
+    const Val h = tf(op, inputs, {{"reverse", reversed}});
+    outputs_.push_back(h);
+    std::vector<Val> states{squeeze(reversed ? slice(h, 0, 0, 1) : slice(h, 0, -1, kToEnd), {0})};
+    for (const int o : last) states.push_back(h.at(o));
+    finals_.push_back(std::move(states));
+  }
+
   /// step(x [N, input], states) -> the next states, of which the first is the output.
   template <class Step>
   void run(int direction, std::vector<Val> states, Step step) {
     const bool reversed = first_reversed_ || direction == 1;
-    std::vector<Val> outputs(static_cast<std::size_t>(steps_));
-    for (std::int64_t i = 0; i < steps_; ++i) {
-      const std::int64_t t = reversed ? steps_ - 1 - i : i;
+    const std::int64_t steps = x_.static_dim(0);
+    constexpr std::int64_t kMaxSteps = 1 << 16;
+    if (steps < 1 || steps > kMaxSteps)
+      throw InvalidArgument(fmt::format("{} steps cannot be unrolled", steps));
+    std::vector<Val> outputs(static_cast<std::size_t>(steps));
+    for (std::int64_t i = 0; i < steps; ++i) {
+      const std::int64_t t = reversed ? steps - 1 - i : i;
       std::vector<Val> next = step(squeeze(slice(x_, 0, t, t + 1), {0}), states);
       Val output = next.front();
       if (n_.has(4)) {
@@ -128,7 +151,8 @@ class Recurrent {
   int gates_, directions_;
   bool first_reversed_, layout_;
   Val x_;
-  std::int64_t steps_, hidden_;
+  std::int64_t hidden_;
+  bool is_usual_ = false;
   std::vector<Activation> activations_;
   std::vector<Val> outputs_;
   std::vector<std::vector<Val>> finals_;
@@ -155,6 +179,10 @@ void gru(OnnxNode& n) {
   const bool linear_before_reset = n.i("linear_before_reset", 0) != 0;
   for (int d = 0; d < r.directions(); ++d) {
     const Val w = r.of(1, d), wb = r.bias(d, 0), rb = r.bias(d, 1);
+    if (linear_before_reset && r.is_usual()) {
+      r.run_node(d, "braid.Gru", {r.inputs(w, wb), r.of(2, d), r.initial(5, d), rb});
+      continue;
+    }
     const std::vector<Val> u = split(r.of(2, d), 0, {2 * size, size}), ub = split(rb, 0, {2 * size, size});
     r.run(d, {r.initial(5, d)}, [&](Val x, const std::vector<Val>& states) {
       const Val h = states[0];
@@ -176,6 +204,11 @@ void lstm(OnnxNode& n) {
   const bool coupled = n.i("input_forget", 0) != 0;
   for (int d = 0; d < r.directions(); ++d) {
     const Val w = r.of(1, d), u = r.of(2, d), bias = r.bias(d, 0) + r.bias(d, 1);
+    if (r.is_usual() && !n.has(7) && !coupled) {
+      constexpr int kCell = 3;  // output
+      r.run_node(d, "braid.Lstm", {r.inputs(w, bias), u, r.initial(5, d), r.initial(6, d)}, {kCell});
+      continue;
+    }
     std::vector<Val> peepholes;
     if (n.has(7)) peepholes = split(r.of(7, d), 0, {size, size, size});
     r.run(d, {r.initial(5, d), r.initial(6, d)}, [&](Val x, const std::vector<Val>& states) {

@@ -1,7 +1,8 @@
 // braid.BatchGather(params, indices, axis): GatherV2 with attribute batch_dims b > 0, which the importer
 // names so. The leading b axes are shared: y[B, outer, indices..., inner] = params[B, outer, indices[B, ...],
 // inner], with `outer` the axes between the batch and `axis`. braid.BatchGatherGrad(dy, indices, axis, like):
-// the slices added up in the shape of `like`, in the order of the indices.
+// the slices added up in the shape of `like`, in the order of the indices; ONNX's sums by index are this,
+// too.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -76,6 +77,11 @@ void gradient(GradContext& c) {
                      {{"batch_dims", batch_dims}}));
 }
 
+void grad_gradient(GradContext& c) {
+  const auto batch_dims = c.node().attrs.get("batch_dims", std::int64_t{0});
+  c.set_grad(0, c.op("braid.BatchGather", {c.grad(), c.input(1), c.input(2)}, {{"batch_dims", batch_dims}}));
+}
+
 PreparedKernel prepare_grad(const PrepareContext& c) {
   const BatchGatherSizes s(c, c.outputs[0].shape, c.inputs[1].shape);
   return with_number("braid.BatchGatherGrad", c.inputs[0].dtype, [&]<class T>() {
@@ -116,16 +122,18 @@ void register_batch_gather(OpRegistry& registry) {
                 .infer = infer,
                 .gradient = gradient,
                 .cpu = prepare,
-                .shape_values = {2}});
+                .shape_values = {2},
+                .in_files = true});
   registry.add({.name = "braid.BatchGatherGrad",
                 .traits = computes(),
                 .min_inputs = 4,
                 .max_inputs = 4,
                 .infer = [](InferContext& c) { c.output(c.dtype(0), c.shape(3)); },
-                .no_gradient_reason = "it is part of a gradient; second derivatives are not made",
+                .gradient = grad_gradient,
                 .cpu = prepare_grad,
                 .shape_values = {2},
-                .shape_only = {3}});
+                .shape_only = {3},
+                .in_files = true});
 }
 
 }  // namespace braid

@@ -1,6 +1,6 @@
 // CUDA kernels of braid.BatchGather: rows in units of up to 16 bytes, a thread a unit; an index out of range
-// is reported and its row is zeros. The gradient adds rows up in the order of the indices
-// (common/cuda/row_groups.h).
+// is reported and its row is zeros. The gradient adds rows up in the order of the indices: where a batch has
+// few, a thread looks through them for each of its elements; else common/cuda/row_groups.h sorts them.
 #include "engine/ops/array/batch_gather_sizes.h"
 #include "engine/ops/common/cuda/divide.cuh"
 #include "engine/ops/common/cuda/launch.cuh"
@@ -82,10 +82,63 @@ __global__ void entries_kernel(const I* indices, std::uint64_t* entries, RowOf r
   }
 }
 
+constexpr std::int64_t kFewIndices = 1024;
+constexpr double kMostLooks = 1 << 28;  // at indices, of all elements
+
+/// A block has one or more of the matrices [rows, width].
+template <class I>
+__global__ void few_indices_kernel(const float* dy, const I* indices, float* out, BatchGatherSizes s,
+                                   StepStatus* status, int op) {
+  extern __shared__ int row_of_index[];
+  const int n = static_cast<int>(s.n), width = static_cast<int>(s.width);
+  const int elements = static_cast<int>(s.rows) * width;
+  for (std::int64_t block = blockIdx.x; block < s.batch * s.outer; block += gridDim.x) {
+    const I* const own = indices + block / s.outer * s.n;
+    __syncthreads();
+    for (int k = static_cast<int>(threadIdx.x); k < n; k += static_cast<int>(blockDim.x)) {
+      const auto index = static_cast<std::int64_t>(own[k]);
+      const bool fits = index >= 0 && index < s.rows;
+      if (!fits) cuda::report(status, op, StatusCode::IndexOutOfRange, index, s.rows);
+      row_of_index[k] = fits ? static_cast<int>(index) : -1;
+    }
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < elements; i += static_cast<int>(blockDim.x)) {
+      const int row = i / width;
+      const float* const from = dy + block * s.n * s.width + (i - row * width);
+      float sum = 0;
+      for (int k = 0; k < n; ++k)
+        if (row_of_index[k] == row) sum += from[static_cast<std::int64_t>(k) * width];
+      out[block * elements + i] = sum;
+    }
+  }
+}
+
+bool has_few_indices(const BatchGatherSizes& s, DType dtype) {
+  const double elements = static_cast<double>(s.rows) * static_cast<double>(s.width);
+  const double matrices = static_cast<double>(s.batch) * static_cast<double>(s.outer);
+  return dtype == DType::Float32 && s.n <= kFewIndices && elements <= kMostLooks &&
+         matrices * elements * static_cast<double>(s.n) <= kMostLooks;
+}
+
+PreparedKernel few_indices(const PrepareContext& c, const BatchGatherSizes& s) {
+  return with_index("braid.BatchGatherGrad", c.inputs[1].dtype, [&]<class I>() {
+    PreparedKernel kernel;
+    kernel.run = [s](const KernelArgs& a) {
+      const std::int64_t matrices = s.batch * s.outer;
+      if (matrices * s.rows * s.width == 0) return;
+      cuda::launch(few_indices_kernel<I>, cuda::blocks_for(matrices, 1), cuda::kThreads,
+                   static_cast<std::size_t>(s.n) * sizeof(int), a.stream, a.in<float>(0), a.in<I>(1),
+                   a.out<float>(0), s, a.status, a.op);
+    };
+    return kernel;
+  });
+}
+
 /// dy [batch, outer, n, width] into zeros [batch, outer, rows, width].
 PreparedKernel prepare_grad(const PrepareContext& c) {
   const Shape& out = c.outputs[0].shape;
   const BatchGatherSizes s(c, out, c.inputs[1].shape);
+  if (has_few_indices(s, c.outputs[0].dtype)) return few_indices(c, s);
   const RowOf row_of(s);
   const std::int64_t rows = s.batch * s.outer * s.rows;
   const auto bytes = static_cast<std::uint64_t>(out.elements()) * dtype_size(c.outputs[0].dtype);

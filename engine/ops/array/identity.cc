@@ -77,6 +77,7 @@ void register_identity(OpRegistry& registry) {
   with_default.stands_for = 0;
   registry.add(std::move(with_default));
   OpDef ensure = view_op("EnsureShape", pass_gradient);
+  ensure.same_shape_identity = 0;  // shapes that do not fit are refused before
   ensure.infer = infer_ensure_shape;
   registry.add(std::move(ensure));
   registry.add({.name = "IdentityN",

@@ -42,7 +42,9 @@ TEST(AttentionFusionTest, HoweverItIsWrittenItIsOneNodeEach) {
     for (const char* gone : {"BatchMatMulV2", "Einsum", "Softmax", "braid.SoftmaxGrad"})
       EXPECT_EQ(count_ops(*program, gone), 0) << gone;
     // A product between a transposition and the scores keeps the layout.
-    if (written.text.find("scaled queries") == std::string::npos) {
+    const bool scales = written.text.find("scaled queries") != std::string::npos ||
+                        written.text.find("scaled behind") != std::string::npos;
+    if (!scales) {
       EXPECT_EQ(count_ops(*program, "Transpose"), 0);
     }
     expect_same_values(written.model, *program, kTolerance);

@@ -172,14 +172,20 @@ class Writer {
   }
   Output added_mask_of_numbers() { return fed("numbers", floats({n_, m_})); }
 
+  /// Transposed keys as PyTorch exports them to ONNX.
+  Output exported(const Output& k) {
+    say("keys of three axes, scaled behind");
+    const Output turned = transposed(b_.reshape(k, {batch_ * heads_, m_, d_}), {0, 2, 1});
+    return b_.mul(b_.reshape(turned, {batch_, heads_, d_, m_}), number(std::sqrt(scale())));
+  }
   Output by_products(Output q, const Output& k, const Output& v) {
     if (below(3) == 0) {
       say("scaled queries");
       q = b_.mul(q, number(scale()));
     }
-    const bool turns = below(2) == 0;
-    const Output scores = b_.op("BatchMatMulV2", {q, turns ? transposed(k, {0, 1, 3, 2}) : k},
-                                {{"adj_x", false}, {"adj_y", !turns}});
+    const std::int64_t form = below(3);
+    const Output keys = form == 0 ? k : form == 1 ? transposed(k, {0, 1, 3, 2}) : exported(k);
+    const Output scores = b_.op("BatchMatMulV2", {q, keys}, {{"adj_x", false}, {"adj_y", form == 0}});
     const Output out = b_.op("BatchMatMulV2", {weights_of(scores), v});
     return form_ == 1 ? transposed(out, {0, 2, 1, 3}) : out;
   }

@@ -104,8 +104,19 @@ TEST_F(OtherFormsTest, GathersOfOnePlaceAreSlicesToo) {
   EXPECT_EQ(count_ops(*program, "Unpack"), 1);
 }
 
+TEST_F(OtherFormsTest, SlicesMayKeepTheirAxis) {
+  const Output x = placeholder("x", random_floats({3, 1, 4}, 1));
+  std::vector<Output> parts;
+  for (const std::int32_t place : {0, 1, 2})
+    parts.push_back(
+        b_.reshape(b_.op("StridedSlice", {x, ints({place}), ints({place + 1}), ints({1})}), {1, 4}));
+  const auto program = checked(parts);
+  EXPECT_EQ(count_ops(*program, "StridedSlice"), 0);
+  EXPECT_EQ(count_ops(*program, "Unpack"), 1);
+}
+
 TEST_F(OtherFormsTest, FewSlicesOfManyPlacesAndRangesStay) {
-  const Output x = placeholder("x", ids(5));
+  const Output x = placeholder("x", ids(7));
   const Output range = b_.op("StridedSlice", {x, ints({0, 1}), ints({0, 3}), ints({1, 1})},
                              {{"begin_mask", std::int64_t{1}}, {"end_mask", std::int64_t{1}}});
   const Output kept = b_.op("StridedSlice", {x, ints({0, 1}), ints({0, 2}), ints({1, 1})},
@@ -135,6 +146,19 @@ class SlicedVariableTest : public OtherFormsTest {
 
 TEST_F(SlicedVariableTest, GradientsOfAllSlicesLieSideBySide) {
   expect_packed(*checked({loss_of_columns()}, true, false));
+}
+
+TEST_F(SlicedVariableTest, GradientsOfSlicesThatKeepTheirAxisAndOfGathersDoSo) {
+  const Output first = b_.op("StridedSlice", {y_, ints({0, 0}), ints({kRows, 1}), ints({1, 1})});
+  const auto gathered = [&](std::int32_t place) {
+    const Output index = b_.constant(Tensor::scalar<std::int32_t>(place));
+    return b_.reshape(b_.op("GatherV2", {y_, index, b_.constant(Tensor::scalar<std::int32_t>(1))}),
+                      {kRows, 1});
+  };
+  const Output sum = b_.add(b_.op("Square", {first}), b_.op("Tanh", {gathered(2)}));
+  const auto program = checked({b_.reduce_mean(b_.add(sum, b_.op("Exp", {gathered(1)})))}, true, false);
+  expect_packed(*program);
+  EXPECT_EQ(count_ops(*program, "braid.GatherGrad"), 0);
 }
 
 TEST_F(SlicedVariableTest, OtherGradientsAreAddedToThem) {

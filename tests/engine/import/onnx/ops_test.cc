@@ -2,6 +2,7 @@
 // inputs. What the operators compute is tested on ONNX's own cases (tests/cli/graph_import_test.cc).
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <limits>
 
 #include "base/error.h"
@@ -67,6 +68,59 @@ TEST(OnnxOpsTest, ReshapeCopiesZerosUnlessTheyAreAllowed) {
                      {{"x", floats({2, 2, 3}, std::vector<float>(12))}})
                 .shape(),
             Shape({6, 2}));
+}
+
+TEST(OnnxOpsTest, BatchNormOfRowsAndSeriesTakesTheStatisticsOfTheBatch) {
+  const Feeds rest{{"scale", floats({1}, {2})},
+                   {"bias", floats({1}, {1})},
+                   {"mean", floats({1}, {7})},
+                   {"var", floats({1}, {9})}};
+  const std::string vectors = onnx_input("scale", kOnnxFloat, {1}) + onnx_input("bias", kOnnxFloat, {1}) +
+                              onnx_input("mean", kOnnxFloat, {1}) + onnx_input("var", kOnnxFloat, {1});
+  const std::string training =
+      number("training_mode", 1) + "attribute { name: \"epsilon\" type: FLOAT f: 0 } ";
+  for (const std::vector<int>& shape : {std::vector<int>{2, 1}, {1, 1, 2}, {2, 1, 1}, {1, 1, 1, 2}}) {
+    Feeds feeds = rest;
+    const Tensor x = floats(Shape(std::vector<std::int64_t>(shape.begin(), shape.end())), {1, 3});
+    feeds.emplace("x", x);
+    const std::string graph =
+        one_node(15, "BatchNormalization", training, onnx_input("x", kOnnxFloat, shape) + vectors);
+    EXPECT_THAT(float_values(run_onnx(graph, feeds)), ElementsAre(-1, 3)) << x.shape().to_string();
+  }
+}
+
+/// A layer of one unit whose factors are all zero, with its first states 1.
+Tensor halving_layer(const std::string& op, int gates, const std::string& attributes, bool has_cell) {
+  const std::string states = onnx_input("h", kOnnxFloat, {1, 1, 1}) +
+                             (has_cell ? onnx_input("c", kOnnxFloat, {1, 1, 1}) : std::string());
+  const std::string inputs =
+      onnx_input("x", kOnnxFloat, {3, 1, 1}) + onnx_input("w", kOnnxFloat, {1, gates, 1}) +
+      onnx_input("r", kOnnxFloat, {1, gates, 1}) + onnx_input("b", kOnnxFloat, {1, 2 * gates}) + states;
+  const std::string node =
+      "node { op_type: '" + op + "' input: 'x' input: 'w' input: 'r' input: 'b' input: '' input: 'h' " +
+      (has_cell ? "input: 'c' " : "") + "output: 'y' " + number("hidden_size", 1) + attributes + "} ";
+  const auto zeros = [](const Shape& shape) {
+    return floats(shape, std::vector<float>(static_cast<std::size_t>(shape.elements())));
+  };
+  Feeds feeds{{"x", floats({3, 1, 1}, {1, 2, 3})},
+              {"w", zeros({1, gates, 1})},
+              {"r", zeros({1, gates, 1})},
+              {"b", zeros({1, 2 * gates})},
+              {"h", floats({1, 1, 1}, {1})}};
+  if (has_cell) feeds.emplace("c", floats({1, 1, 1}, {1}));
+  return run_onnx(onnx_model(14, node + inputs + kY), feeds);
+}
+
+TEST(OnnxOpsTest, RecurrentLayersGoOnFromTheirStatesInTheirDirection) {
+  const std::string behind = number("linear_before_reset", 1),
+                    reverse = "attribute { name: 'direction' type: STRING s: 'reverse' } ";
+  EXPECT_THAT(float_values(halving_layer("GRU", 3, behind, false)), ElementsAre(0.5, 0.25, 0.125));
+  EXPECT_THAT(float_values(halving_layer("GRU", 3, behind + reverse, false)), ElementsAre(0.125, 0.25, 0.5));
+  EXPECT_THAT(float_values(halving_layer("GRU", 3, "", false)), ElementsAre(0.5, 0.25, 0.125));  // unrolled
+  using ::testing::FloatNear;
+  const auto half_tanh = [](float c) { return FloatNear(std::tanh(c) / 2, 1e-6F); };
+  EXPECT_THAT(float_values(halving_layer("LSTM", 4, "", true)),
+              ElementsAre(half_tanh(0.5F), half_tanh(0.25F), half_tanh(0.125F)));
 }
 
 TEST(OnnxOpsTest, SliceTakesAttributesOrInputs) {
