@@ -89,6 +89,15 @@ TEST_F(KafkaJobFaultTest, KilledItGoesOnWithOtherWorkersWhileRecordsCome) {
   EXPECT_EQ(losses_of(more.steps_file(0), 25).size(), 15U) << "at its exact record";
 }
 
+TEST_F(KafkaJobFaultTest, ABrokerThatStaysAwayEndsTheJobAndIsNamed) {
+  send(0, 500);
+  Process cut(braid(job(1000).arguments()), {{"BRAID_IO_DEADLINE", "2s"}}, path("cut") / "log");
+  ASSERT_TRUE(reaches_step(cut, 1)) << cut.err();
+  broker_.set_down(true);
+  EXPECT_EQ(cut.exit_code(), 138) << cut.err();
+  EXPECT_THAT(cut.err(), AllOf(HasSubstr(broker_.address()), HasSubstr("BRAID_IO_DEADLINE")));
+}
+
 TEST_F(KafkaJobFaultTest, ABrokerThatComesBackIsWaitedFor) {
   send(0, 1000);
   Cluster cut(path("cut"), job(30), {});
