@@ -54,6 +54,18 @@ if(BRAID_URING_INCLUDE AND BRAID_URING_LIBRARY)
   braid_export(braid_uring)
 endif()
 
+# Kafka, optional too.
+find_path(BRAID_RDKAFKA_INCLUDE librdkafka/rdkafka.h)
+find_library(BRAID_RDKAFKA_LIBRARY rdkafka)
+set(BRAID_HAVE_KAFKA OFF)
+if(BRAID_RDKAFKA_INCLUDE AND BRAID_RDKAFKA_LIBRARY)
+  set(BRAID_HAVE_KAFKA ON)
+  add_library(braid_rdkafka INTERFACE)
+  target_include_directories(braid_rdkafka SYSTEM INTERFACE ${BRAID_RDKAFKA_INCLUDE})
+  target_link_libraries(braid_rdkafka INTERFACE ${BRAID_RDKAFKA_LIBRARY})
+  braid_export(braid_rdkafka)
+endif()
+
 set(BRAID_PROTOC ${Protobuf_PROTOC_EXECUTABLE})
 find_program(BRAID_GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
 

@@ -13,6 +13,7 @@
 #include "engine/input/formats/mlperf_dlrm.h"
 #include "engine/input/formats/parquet_files.h"
 #include "engine/input/formats/sniff.h"
+#include "engine/input/stream/kafka_records.h"
 #include "engine/input/stream/row_blocks.h"
 #include "proto/job.pb.h"
 #include "worker/input/columns.h"
@@ -154,6 +155,29 @@ std::shared_ptr<BlockSource> open_file_blocks(const proto::Job& job, const std::
                                               const std::filesystem::path& file,
                                               std::shared_ptr<FileReads> reads) {
   return blocks_of(job, data_dir, {file}, std::move(reads));
+}
+
+OpenBlocks kafka_blocks(const proto::Job& job, const std::filesystem::path& data_dir,
+                        std::shared_ptr<KafkaLog> log) {
+  const proto::Input& input = job.input();
+  KafkaRecordsOptions options;
+  options.max_bad_records = input.max_bad_records();
+  options.empty_is_bad = input.format() != proto::Input::TEXT;
+  if (input.stream().block_bytes() > 0)
+    options.block_bytes = static_cast<std::uint64_t>(input.stream().block_bytes());
+  if (input.format() == proto::Input::TFRECORD) options.layout = RecordLayout::TfRecord;
+  if (input.format() == proto::Input::CSV) {
+    options.layout = RecordLayout::Fields;
+    if (!input.csv().separator().empty()) options.separator = input.csv().separator()[0];
+    options.comment = input.csv().comment();
+  }
+  const MakeRowStream make = [job, data_dir](const ReadOptions& read) {
+    return open_rows(job, data_dir, "input.train_files", {}, read);
+  };
+  return [records = std::make_shared<KafkaRecords>(std::move(log), options), make,
+          bad = input.max_bad_records()](const std::string& span) -> std::shared_ptr<BlockSource> {
+    return make_row_blocks({records->file(span)}, make, bad);
+  };
 }
 
 std::shared_ptr<FileReads> file_reads(const proto::Job& job, const FilePaths& files) {

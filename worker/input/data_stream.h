@@ -6,7 +6,9 @@
 #include <memory>
 #include <vector>
 
+#include "engine/input/files/kafka.h"
 #include "engine/input/stream/block_source.h"
+#include "engine/input/stream/followed_rows.h"
 #include "engine/input/stream/streamed_rows.h"
 #include "worker/watch/progress.h"
 
@@ -29,6 +31,10 @@ std::shared_ptr<BlockSource> open_blocks(const proto::Job& job, const std::files
 std::shared_ptr<BlockSource> open_file_blocks(const proto::Job& job, const std::filesystem::path& data_dir,
                                               const std::filesystem::path& file,
                                               std::shared_ptr<FileReads> reads);
+
+/// Of the values of Kafka's records; "files" are spans of them (engine/input/stream/kafka_records.h).
+OpenBlocks kafka_blocks(const proto::Job& job, const std::filesystem::path& data_dir,
+                        std::shared_ptr<KafkaLog> log);
 
 /// How streams of these files read them: what input.stream.direct_reads says, or their size.
 std::shared_ptr<FileReads> file_reads(const proto::Job& job, const std::vector<std::filesystem::path>& files);

@@ -10,7 +10,9 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "comm/rendezvous/rendezvous.h"
+#include "engine/input/files/kafka.h"
 #include "engine/input/files/remote_files.h"
+#include "engine/input/stream/kafka_feed.h"
 #include "proto/job.pb.h"
 #include "worker/input/data.h"
 #include "worker/input/data_stream.h"
@@ -124,7 +126,20 @@ GrowingDirectory directory_of(const proto::Job& job, const Path& data_dir, const
   return growing;
 }
 
-std::shared_ptr<FileFeed> feed_of(const proto::Job& job, const Path& data_dir, const FollowRun& run) {
+GrowingTopics topics_of(const proto::Job& job, std::shared_ptr<KafkaLog> log, const StopFlag& stop) {
+  const proto::Follow& from = job.input().follow();
+  GrowingTopics topics;
+  topics.log = std::move(log);
+  topics.asked_to_stop = [&stop] { return stop.requested(); };
+  topics.poll = ns(from.poll_seconds() > 0 ? from.poll_seconds() : 1);
+  topics.idle = ns(idle_seconds(job));
+  topics.from_now = from.begin() == proto::Follow::LATEST;
+  if (from.records() > 0) topics.records = from.records();
+  return topics;
+}
+
+std::shared_ptr<FileFeed> feed_of(const proto::Job& job, const Path& data_dir, const FollowRun& run,
+                                  const std::shared_ptr<KafkaLog>& log) {
   const bool several = run.peers.world > 1;
   if (several && !run.peers.rendezvous)
     throw InvalidArgument(
@@ -132,9 +147,16 @@ std::shared_ptr<FileFeed> feed_of(const proto::Job& job, const Path& data_dir, c
         "strategy.backend RING or NCCL; set one of these");
   if (several && !run.peers.leader())
     return std::make_shared<HeardFeed>(run.peers.rendezvous, follow_time(job));
-  auto feed = follow_directory(directory_of(job, data_dir, run.stop), run.taken);
+  auto feed = log ? follow_kafka(topics_of(job, log, run.stop), run.taken)
+                  : follow_directory(directory_of(job, data_dir, run.stop), run.taken);
   if (!several) return feed;
   return std::make_shared<ToldFeed>(std::move(feed), run.peers.rendezvous);
+}
+
+/// Each gives rows to every batch.
+int lanes_of(const proto::Job& job) {
+  const std::int64_t shards = job.input().shuffle() ? streamed_rows_options(job).shards : 1;
+  return static_cast<int>(std::min<std::int64_t>(shards, job.input().global_batch_size()));
 }
 
 }  // namespace
@@ -154,16 +176,22 @@ FollowedOptions followed_options(const proto::Job& job, const BatchOptions& batc
 
 FollowedInput follow_input(const proto::Job& job, const Path& data_dir, const FollowRun& run) {
   FollowedInput input;
-  input.feed = feed_of(job, data_dir, run);
+  const std::string& named = job.input().train_files(0);
+  std::shared_ptr<KafkaLog> log;
+  if (is_kafka(named)) log = open_kafka(kafka_name(named));
+  input.feed = feed_of(job, data_dir, run, log);
   if (run.peers.leader())
-    log_info("input: follows '{}'{}", job.input().train_files(0),
-             run.taken.empty() ? "" : fmt::format(", of which {} files were taken", run.taken.size()));
+    log_info("input: follows '{}'{}", named,
+             run.taken.empty()
+                 ? ""
+                 : fmt::format(", of which {} {} were taken", run.taken.size(), log ? "spans" : "files"));
   // What was just written is in the page cache, so AUTO takes it from there.
-  const OpenBlocks open = [job, data_dir, reads = file_reads(job, {})](const std::string& file) {
-    return open_file_blocks(job, data_dir, file, reads);
-  };
+  const OpenBlocks open = log ? kafka_blocks(job, data_dir, log)
+                              : [job, data_dir, reads = file_reads(job, {})](const std::string& file) {
+                                  return open_file_blocks(job, data_dir, file, reads);
+                                };
   try {
-    input.files = std::make_shared<FollowedFiles>(input.feed, open);
+    input.files = std::make_shared<FollowedFiles>(input.feed, open, log ? lanes_of(job) : 1);
   } catch (const InvalidArgument& error) {
     if (run.stop.requested()) throw Cancelled(error.message());  // which ended the wait for a file
     throw;

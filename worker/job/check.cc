@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "engine/input/files/kafka.h"
 #include "proto/job.pb.h"
 #include "worker/job/elastic.h"
 #include "worker/job/field_path.h"
@@ -111,6 +112,31 @@ void check_dynamic_shard(const proto::Job& job, const Checker& check) {
                 "input.shard DYNAMIC is for files that are all there: it takes no input.follow");
 }
 
+void check_kafka(const proto::Job& job, const Checker& check) {
+  const proto::Input& input = job.input();
+  const proto::Input::Format format = input.format();
+  for (const std::string& name : input.test_files())
+    check.require(!is_kafka(name), "input.test_files: kafka:// has no end: take test rows from files");
+  const bool any = std::ranges::any_of(input.train_files(), is_kafka);
+  check.require(any || (input.follow().begin() == proto::Follow::EARLIEST && input.follow().records() == 0),
+                "input.follow.begin and records are for kafka:// in train_files");
+  if (!any) return;
+  for (const std::string& name : input.train_files()) {
+    try {
+      kafka_name(name);
+    } catch (const InvalidArgument& error) {
+      check.require(false, "input.train_files: " + error.message());
+    }
+  }
+  check.require(input.has_follow(), "input.train_files: kafka:// needs input.follow { }");
+  check.require(
+      format == proto::Input::CSV || format == proto::Input::CRITEO || format == proto::Input::TFRECORD ||
+          format == proto::Input::TEXT,
+      "input.train_files: values of kafka:// are CSV, CRITEO, TEXT or TFRECORD (a tf.train.Example)");
+  check.require(!input.csv().header(),
+                "input.csv.header: values of kafka:// are records, whose fields are in the schema's order");
+}
+
 void check_input(const proto::Job& job, const Checker& check) {
   const proto::Input& input = job.input();
   for (const proto::Column* column : columns_of(job)) {
@@ -122,6 +148,7 @@ void check_input(const proto::Job& job, const Checker& check) {
   check.require(input.shard() != proto::Input::FILES || job.steps() > 0,
                 "input.shard FILES needs steps: the workers' files may differ in length");
   check_dynamic_shard(job, check);
+  check_kafka(job, check);
   check.require(input.shard() == proto::Input::ALL || input.shard() == proto::Input::DYNAMIC ||
                     (input.format() != proto::Input::IDX && input.format() != proto::Input::SYNTHETIC &&
                      input.format() != proto::Input::GENERATOR),
@@ -136,7 +163,7 @@ void check_input(const proto::Job& job, const Checker& check) {
     check.require(can_stream(input),
                   "input.follow is for CSV, CRITEO, TFRECORD, PARQUET, TEXT and MLPERF_DLRM");
     check.require(input.train_files_size() == 1,
-                  "input.follow takes one name in train_files: a directory, or a pattern in one");
+                  "input.follow takes one name in train_files: a directory, a pattern in one, or kafka://");
     check.require(input.read() != proto::Input::MEMORY && input.shard() == proto::Input::ALL &&
                       input.shuffle_buffer() == 0 && !input.carry_remainder(),
                   "input.follow streams its rows to all workers: it takes no input.read MEMORY, shard, "

@@ -137,7 +137,8 @@ void add_input(std::vector<JobField>& table) {
       field("input.follow").idle(reads_no_files()),
       field("input.follow.poll_seconds").default_elsewhere("1").in(seconds(0.01)),
       field("input.follow.idle_seconds").default_elsewhere("3600").in(seconds(0.01)),
-      field("input.follow.stop_file").default_elsewhere("\"_END\""),
+      field("input.follow.stop_file").default_elsewhere("\"_END\""), field("input.follow.begin"),
+      field("input.follow.records").default_elsewhere("8192").in(from_to(1, 1 << 20)),
       field("input.statistics_file").idle(nothing_asks_for_statistics()));
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <set>
@@ -128,6 +129,8 @@ class FeedWriter {
                                       "the ids behind a hash or a vocabulary",
                                       value, column.name, dtype_name(column.dtype)));
       if (is_real(column.dtype) && is_whole(declared.dtype)) source = checked_whole(value, declared, column);
+      if (is_whole(declared.dtype) && !holds_all(declared.dtype, column))
+        source = checked_range(value, declared, column, source);
       source = add("Cast", column.name + "/as_" + std::string(dtype_name(declared.dtype)), {source},
                    {{"SrcT", column.dtype}, {"DstT", declared.dtype}});
     }
@@ -188,6 +191,56 @@ class FeedWriter {
          {"message", fmt::format("column '{}' has numbers that are not whole, and feeds '{}', which takes "
                                  "{}",
                                  name, value, dtype_name(declared.dtype))}});
+  }
+
+  static bool holds_all(DType dtype, const InputColumn& column) {
+    const DType of = column.dtype;
+    if (column.ids > 0 && std::log2(static_cast<double>(column.ids)) <= 8 * dtype_size(dtype) - 1.0)
+      return true;
+    return !is_real(of) && dtype_size(dtype) >= dtype_size(of) && !is_unsigned(dtype);
+  }
+  static bool is_unsigned(DType dtype) {
+    return dtype == DType::UInt8 || dtype == DType::UInt16 || dtype == DType::UInt32 ||
+           dtype == DType::UInt64;
+  }
+
+  /// A cast would wrap larger numbers without a word; a step whose batch has one ends instead. What is
+  /// checked is 0, or NaN for such a number, and is added to it.
+  std::string checked_range(const std::string& value, const DeclaredValue& declared,
+                            const InputColumn& column, const std::string& source) {
+    const AttrMap type = {{"T", column.dtype}};
+    const std::string& name = column.name;
+    const int bits = static_cast<int>(8 * dtype_size(declared.dtype)) - (is_unsigned(declared.dtype) ? 0 : 1);
+    const double end = std::ldexp(1.0, bits), begin = is_unsigned(declared.dtype) ? 0 : -end;
+    const auto constant = [&](const char* what, DType dtype, double number) {
+      Tensor tensor = Tensor::scalar(static_cast<float>(number));
+      if (dtype == DType::Float64) tensor = Tensor::scalar(number);
+      if (dtype == DType::Int64) tensor = Tensor::scalar(static_cast<std::int64_t>(number));
+      return add("Const", name + what, {}, {{"dtype", dtype}, {"value", std::move(tensor)}});
+    };
+    std::string good =
+        add("GreaterEqual", name + "/not_below", {source, constant("/least", column.dtype, begin)}, type);
+    if (is_real(column.dtype) || bits < 63) {
+      const std::string below =
+          add("Less", name + "/below_end", {source, constant("/end", column.dtype, end)}, type);
+      good = add("LogicalAnd", name + "/is_held", {good, below}, {});
+    }
+    const std::string flag =
+        add("SelectV2", name + "/held",
+            {good, constant("/zero", DType::Float32, 0),
+             constant("/wrong", DType::Float32, std::numeric_limits<double>::quiet_NaN())},
+            {{"T", DType::Float32}});
+    const std::string checked = add(
+        "CheckNumerics", name + "/in_range", {flag},
+        {{"T", DType::Float32},
+         {"message", fmt::format("column '{}' has a number that {} does not hold, and feeds '{}', counted "
+                                 "over the numbers of the batch",
+                                 name, dtype_name(declared.dtype), value)}});
+    const std::string zeros =
+        column.dtype == DType::Float32
+            ? checked
+            : add("Cast", name + "/zeros", {checked}, {{"SrcT", DType::Float32}, {"DstT", column.dtype}});
+    return add("AddV2", name + "/in_range_sum", {source, zeros}, type);
   }
 
   void refuse(const ValueName& at, std::string why) {

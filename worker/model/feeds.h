@@ -24,6 +24,7 @@ struct InputColumn {
   std::string name;
   DType dtype = DType::Float32;
   Shape row;
+  std::int64_t ids = 0;  // its numbers are from 0 to below it; 0: not known
 };
 
 struct GraphFeeds {

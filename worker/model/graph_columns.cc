@@ -38,7 +38,10 @@ std::vector<InputColumn> columns_of_table(const Table& table) {
   for (const TableColumn& column : table.columns) {
     const auto dims = column.data.shape().dims().subspan(1);
     const DType dtype = column.data.dtype() == DType::UInt8 ? DType::Float32 : column.data.dtype();
-    columns.push_back({column.name, dtype, Shape(std::vector<std::int64_t>(dims.begin(), dims.end()))});
+    std::int64_t ids = 0;
+    if (!column.fields.empty() && std::ranges::all_of(column.fields, [](const auto& f) { return f.ids > 0; }))
+      ids = std::ranges::max(column.fields, {}, &TableField::ids).ids;
+    columns.push_back({column.name, dtype, Shape(std::vector<std::int64_t>(dims.begin(), dims.end())), ids});
   }
   return columns;
 }

@@ -171,6 +171,11 @@ class UnpackingSource : public ByteSource {
 class PieceSource : public ByteSource {
  public:
   explicit PieceSource(const FilePiece& piece) {
+    if (piece.bytes) {
+      bytes_.assign(piece.bytes->begin() + static_cast<std::ptrdiff_t>(piece.begin),
+                    piece.bytes->begin() + static_cast<std::ptrdiff_t>(piece.end));
+      return;
+    }
     const std::shared_ptr<DataFile> file = open_data_file(piece.file);
     if (file->size() < piece.end)
       throw DataLoss("'" + piece.file.string() + "': " + std::to_string(file->size()) +

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/input/files/byte_source.h"
@@ -28,6 +29,7 @@ struct FilePiece {
 
   std::shared_ptr<FileReads> reads =
       {};  // of a piece that is not whole: how it is read; null: as data_file.h does
+  std::shared_ptr<const std::string> bytes = {};  // those of the file, of one that is only held in memory
 
   bool is_whole() const { return end == std::numeric_limits<std::uint64_t>::max(); }
 };

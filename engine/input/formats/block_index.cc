@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
@@ -83,13 +84,21 @@ std::string first_line(const std::filesystem::path& file) {
   return lines.next(line) ? std::string(line) : std::string();
 }
 
+/// Of a byte order mark at the front, which belongs to no line.
+std::uint64_t bytes_of_mark(const DataFile& file) {
+  std::array<char, 3> head{};
+  if (file.size() < head.size()) return 0;
+  file.read_at(0, std::as_writable_bytes(std::span(head)));
+  return head.size() - without_byte_order_mark({head.data(), head.size()}).size();
+}
+
 /// Lines without quotes and comments, counted by their ends alone; nothing where there is a quote.
 std::optional<std::vector<IndexedBlock>> scan_lines(const DataFile& file, bool fields, std::uint64_t begin,
                                                     std::uint64_t block_bytes) {
   BlockCutter cutter(begin, block_bytes);
   BlockSums sums;
   std::vector<char> chunk(kScanChunk);
-  std::uint64_t line = begin;
+  std::uint64_t line = begin == 0 ? bytes_of_mark(file) : begin;
   char last = '\n';
   for (std::uint64_t at = begin; at < file.size();) {
     const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(chunk.size(), file.size() - at));
@@ -184,9 +193,10 @@ std::vector<IndexedBlock> scan_fields(std::unique_ptr<ByteSource> source, const 
 }
 
 std::vector<IndexedBlock> scan_tfrecords(const std::filesystem::path& file, const BlockIndexOptions& options,
-                                         std::uint64_t block_bytes, std::uint64_t& bytes) {
+                                         std::uint64_t block_bytes) {
   TfRecordReader reader(file);
   BlockCutter cutter(0, block_bytes);
+  BlockSums sums;
   for (;;) {
     try {
       if (!reader.next()) break;
@@ -197,27 +207,12 @@ std::vector<IndexedBlock> scan_tfrecords(const std::filesystem::path& file, cons
         break;
       }
     }
-    cutter.add_record(reader.next_offset());
+    sums.add(reader.frame());
+    ++sums.lines;
+    if (cutter.add_record(reader.next_offset())) cutter.take_sums(sums);
   }
-  bytes = reader.next_offset();
-  return cutter.finish(bytes);
-}
-
-/// Checksums, and how many records are before each block.
-void sum_tfrecords(const DataFile& file, std::vector<IndexedBlock>& blocks) {
-  std::vector<char> chunk(kScanChunk);
-  std::int64_t before = 0;
-  for (IndexedBlock& block : blocks) {
-    block.lines_before = before;
-    before += block.rows;
-    for (std::uint64_t at = block.begin; at < block.end;) {
-      const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(chunk.size(), block.end - at));
-      const std::span<char> part = std::span(chunk).first(count);
-      file.read_at(at, std::as_writable_bytes(part));
-      block.crc = crc32c(std::as_bytes(part), block.crc);
-      at += count;
-    }
-  }
+  if (cutter.end(reader.next_offset())) cutter.take_sums(sums);
+  return cutter.blocks();
 }
 
 std::filesystem::path cache_directory() {
@@ -358,7 +353,7 @@ IndexedFile scan(const std::filesystem::path& file, const BlockIndexOptions& opt
   const bool header = text && options.is_header && options.is_header(head);
   std::uint64_t bytes = 0;
   if (!text) {
-    index.blocks = scan_tfrecords(file, options, block_bytes, bytes);
+    index.blocks = scan_tfrecords(file, options, block_bytes);
   } else if (index.packed && options.layout == RecordLayout::Lines) {
     LineSource lines{FilePiece(file)};
     BlockCutter cutter(0, block_bytes);
@@ -379,7 +374,9 @@ IndexedFile scan(const std::filesystem::path& file, const BlockIndexOptions& opt
     if (!blocks) blocks = scan_fields(open_bytes(file), options, header, block_bytes, index.header_end);
     index.blocks = std::move(*blocks);
   }
-  if (!text && !index.packed) sum_tfrecords(*open_data_file(file), index.blocks);
+  if (index.packed)
+    for (IndexedBlock& block : index.blocks)
+      block.lines_before = 0, block.crc = 0;  // it is read from the front
   return index;
 }
 
@@ -394,6 +391,7 @@ FilePiece IndexedFile::piece(std::size_t number) const {
   piece.header_end = header_end;
   piece.lines_before = block.lines_before;
   piece.crc = block.crc;
+  if (load) piece.bytes = load();
   return piece;
 }
 

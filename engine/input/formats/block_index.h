@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,7 @@ struct IndexedFile {
   bool packed = false;         // one block, read from the front
   const char* unit = "bytes";  // of the blocks' begin and end: Parquet has "rows"
   std::vector<IndexedBlock> blocks;
+  std::function<std::shared_ptr<const std::string>()> load = {};  // of a file that lies nowhere: its bytes
 
   FilePiece piece(std::size_t block) const;
   std::int64_t rows() const;

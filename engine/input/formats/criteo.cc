@@ -256,7 +256,8 @@ class CriteoStream : public RowStream {
     if (opened_ == pieces_.size()) return false;
     const FilePiece& piece = pieces_[opened_++];
     book_.begin(piece);
-    const char separator = layout_of(piece.file);
+    const char separator = piece.bytes ? separator_of(std::string_view(*piece.bytes).substr(piece.begin))
+                                       : layout_of(piece.file);
     if (separator == kExamples) {
       reader_.emplace(piece);
       return true;
@@ -281,6 +282,10 @@ class CriteoStream : public RowStream {
     LineSource lines(file);
     std::string_view line;
     lines.next(line);
+    return separator_of(line);
+  }
+  static char separator_of(std::string_view text) {
+    const std::string_view line = text.substr(0, text.find('\n'));
     return line.find('\t') != std::string_view::npos ? '\t' : ',';
   }
 

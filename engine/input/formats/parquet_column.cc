@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/error.h"
 #include "engine/input/formats/parquet_numbers.h"
@@ -221,6 +222,9 @@ class ColumnOf : public ParquetColumnReader {
         if (definitions_[level_] == max_definition_) {
           add_list_value(values);
           ++end;
+        } else if (leaf_.keeps_nulls && is_null_item(definitions_[level_])) {
+          values.floats.push_back(std::numeric_limits<double>::quiet_NaN());
+          ++end;
         }
         ++level_;
       } while (more_levels() && repetitions_[level_] > 0);
@@ -230,6 +234,10 @@ class ColumnOf : public ParquetColumnReader {
       values.texts.clear();
       for (const std::string& text : values.memory) values.texts.push_back(text);
     }
+  }
+  /// One level below a value: the list has it, and it is null.
+  bool is_null_item(std::int16_t definition) const {
+    return definition == max_definition_ - 1 && column_.schema_node()->is_optional();
   }
   void add_list_value(ParquetValues& values) {
     const T& value = stored_[value_++];
@@ -277,6 +285,14 @@ class ColumnOf : public ParquetColumnReader {
       }
   }
 
+  double number_of(const T& value) const {
+    if constexpr (std::is_same_v<T, std::int32_t> || std::is_same_v<T, std::int64_t>)
+      return is_unsigned_ ? static_cast<double>(static_cast<std::make_unsigned_t<T>>(value))
+                          : static_cast<double>(value);
+    if constexpr (std::is_arithmetic_v<T>) return static_cast<double>(value);
+    return 0;
+  }
+
   void add_value(const T& value, ParquetValues& values) const {
     if constexpr (std::is_same_v<T, parquet::ByteArray> || std::is_same_v<T, parquet::FixedLenByteArray>) {
       const auto length = length_of(value);
@@ -297,7 +313,7 @@ class ColumnOf : public ParquetColumnReader {
       else
         values.ints.push_back(since);
     } else if (leaf_.kind == ParquetKind::Float) {
-      values.floats.push_back(static_cast<double>(value) * unit_.times / unit_.parts);
+      values.floats.push_back(number_of(value) * unit_.times / unit_.parts);
     } else if constexpr (std::is_same_v<T, std::int32_t>) {
       values.ints.push_back(is_unsigned_ ? static_cast<std::int64_t>(static_cast<std::uint32_t>(value))
                                          : value);

@@ -24,6 +24,8 @@ struct ParquetLeaf {
   bool is_list = false;
   // Values are seconds since 1970, in `floats`: as_parquet_time().
   bool as_seconds = false;
+  // Of a list: values are in `floats`, and a null among them is NaN at its place; else it is left out.
+  bool keeps_nulls = false;
 };
 
 /// The leaf of a column by its name; nothing where there is none. Throws: InvalidArgument (nested, or a type

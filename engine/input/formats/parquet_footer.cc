@@ -84,6 +84,11 @@ ParquetFileColumns columns_in(const ParquetFooter& footer, const ParquetOptions&
     if (column.kind == ColumnKind::Skip || field.empty() || is_ignored(options.read, column)) continue;
     to = needed_leaf(footer, field);
     if (column.has_part()) to = as_parquet_time(*footer.meta->schema(), *to);
+    if (to->is_list && column.kind == ColumnKind::Numeric && !column.ragged &&
+        to->kind != ParquetKind::Text) {
+      to->kind = ParquetKind::Float;
+      to->keeps_nulls = true;
+    }
     if (to->kind == ParquetKind::Float && !takes_floats(column))
       throw InvalidArgument("'" + footer.file->path().string() + "' column '" + column.name +
                             "': has floats, an id needs integers or texts");

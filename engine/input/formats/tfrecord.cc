@@ -97,6 +97,7 @@ std::optional<std::string_view> TfRecordReader::next() {
          true);
   const char* data = buffer_.data() + begin_ + kHeader;
   begin_ += size;
+  frame_bytes_ = size;
   next_at_ += size;
   if (masked_crc(data, length) != load<std::uint32_t>(data + length))
     fail(fmt::format("the CRC of its {} bytes of data does not match", length), false);

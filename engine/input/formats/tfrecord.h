@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -38,6 +39,8 @@ class TfRecordReader {
   std::uint64_t offset() const { return record_at_; }
   /// Where the next one begins.
   std::uint64_t next_offset() const { return next_at_; }
+  /// All bytes of the record that next() gave, or refused for the CRC of its data, last; until the next call.
+  std::span<const char> frame() const { return {buffer_.data() + begin_ - frame_bytes_, frame_bytes_}; }
   Compression compression() const { return source_->compression(); }
 
  private:
@@ -48,6 +51,7 @@ class TfRecordReader {
   std::unique_ptr<ByteSource> source_;
   std::vector<char> buffer_;  // [begin_, end_) is read and not yet given
   std::size_t begin_ = 0, end_ = 0;
+  std::size_t frame_bytes_ = 0;
   std::uint64_t record_at_ = 0;  // where the present record begins
   std::uint64_t next_at_ = 0;    // where the next one does
   std::int64_t number_ = 0;
@@ -58,6 +62,9 @@ class TfRecordReader {
 bool looks_like_tfrecord(std::span<const char> head);
 /// The same for a file of any packing. Throws: InvalidArgument (cannot open), DataLoss (damaged packing).
 bool is_tfrecord_file(const std::filesystem::path& file);
+
+/// Appends a record with its frame.
+void append_tfrecord(std::string_view record, std::string& to);
 
 class TfRecordWriter {
  public:

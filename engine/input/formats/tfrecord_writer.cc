@@ -18,6 +18,12 @@ std::uint32_t masked_crc(std::string_view bytes) {
 
 }  // namespace
 
+void append_tfrecord(std::string_view record, std::string& to) {
+  const std::uint64_t length = record.size();
+  to.append(bytes_of(length)).append(bytes_of(masked_crc(bytes_of(length))));
+  to.append(record).append(bytes_of(masked_crc(record)));
+}
+
 struct TfRecordWriter::Impl {
   ByteSink sink;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "base/init.h"
@@ -13,9 +14,10 @@ namespace braid {
 namespace {
 
 bool parse_number(std::string_view text, double& value) {
-  if (!text.empty() && text.front() == '+') text.remove_prefix(1);
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+  if (error == std::errc::result_out_of_range) value = std::strtod(std::string(text).c_str(), nullptr);
+  return error != std::errc::invalid_argument && end == text.data() + text.size() && std::isfinite(value);
 }
 
 bool is_missing(std::string_view text) { return text.empty() || text == "?"; }
@@ -294,7 +296,7 @@ std::string TableBuilder::add_items(std::size_t column, std::string_view field) 
     const std::size_t end = std::min(field.find(spec.list_separator), field.size());
     const std::string_view item = field.substr(0, end);
     field.remove_prefix(std::min(end + 1, field.size()));
-    if (item.empty()) continue;
+    if (item.empty() && (spec.kind != ColumnKind::Numeric || spec.ragged)) continue;
     std::string problem = spec.weight_separator ? add_weighted(column, item) : add_one_text(column, item);
     if (!problem.empty()) return problem;
     ++have;
@@ -361,7 +363,9 @@ std::string TableBuilder::add_values(std::size_t column, const FieldValues& valu
   for (std::size_t i = 0; more(i, values.floats.size()); ++i, ++have)
     problem = add_float(column, values.floats[i]);
   for (std::size_t i = 0; more(i, values.doubles.size()); ++i, ++have)
-    problem = add_float(column, values.doubles[i]);
+    problem = spec.kind == ColumnKind::Numeric && std::isnan(values.doubles[i])
+                  ? add_number(column, spec.missing)
+                  : add_float(column, values.doubles[i]);
   if (!problem.empty()) return problem;
   pad(column, have);
   return check_weights(column);

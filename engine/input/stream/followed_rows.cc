@@ -30,12 +30,13 @@ void keep_entry(Entries& entries, std::size_t number, Value value) {
 
 }  // namespace
 
-FollowedFiles::FollowedFiles(std::shared_ptr<FileFeed> feed, OpenBlocks open)
-    : feed_(std::move(feed)), open_(std::move(open)) {
+FollowedFiles::FollowedFiles(std::shared_ptr<FileFeed> feed, OpenBlocks open, int lanes)
+    : feed_(std::move(feed)), open_(std::move(open)), lanes_(static_cast<std::size_t>(lanes)) {
   const std::size_t known = feed_->known();
   {
     std::lock_guard growing(growing_);
-    while (files_.size() < known || rows_ == 0)
+    const auto no_rows = [](const Lane& lane) { return lane.rows == 0; };
+    while (files_.size() < known || std::ranges::all_of(lanes_, no_rows))
       if (!take_next({})) throw InvalidArgument("input: no file with rows has come, and none will");
   }
   std::size_t n = files_.size() - 1;
@@ -53,16 +54,27 @@ std::shared_ptr<BlockSource> FollowedFiles::open(const TakenFile& file) const {
   return source;
 }
 
-bool FollowedFiles::has(std::int64_t rows) const {
+bool FollowedFiles::has(std::int64_t batches, std::int64_t batch_rows) const {
   std::lock_guard lock(mu_);
-  return rows_ >= rows;
+  for (int lane = 0; lane < lanes(); ++lane)
+    if (lanes_[static_cast<std::size_t>(lane)].rows < batches * row_part(batch_rows, lane, lanes()).rows)
+      return false;
+  return true;
 }
 
-bool FollowedFiles::reach(std::int64_t rows, const std::stop_token& stop) {
-  if (has(rows)) return true;
+bool FollowedFiles::reach(std::int64_t batches, std::int64_t batch_rows, const std::stop_token& stop) {
+  if (has(batches, batch_rows)) return true;
   std::lock_guard growing(growing_);
-  while (!has(rows))
-    if (!take_next(stop)) return false;
+  if (failed_) throw_error(*failed_);
+  try {
+    while (!has(batches, batch_rows))
+      if (!take_next(stop)) return false;
+  } catch (const Cancelled&) {
+    throw;
+  } catch (const Error&) {
+    failed_ = capture_current_exception();
+    throw;
+  }
   return true;
 }
 
@@ -78,16 +90,20 @@ bool FollowedFiles::take_next(const std::stop_token& stop) {
   }
   feed_->opened(n, *taken);
   std::lock_guard lock(mu_);
-  files_.push_back({*taken, rows_});
-  rows_ += taken->rows;
+  const auto lane = std::ranges::min_element(lanes_, {}, &Lane::rows);
+  files_.push_back({*taken, static_cast<int>(lane - lanes_.begin()), lane->rows});
+  lane->files.push_back(n);
+  lane->rows += taken->rows;
   if (source) keep_entry(open_files_, n, std::move(source));
   return true;
 }
 
-std::pair<std::size_t, FollowedFiles::File> FollowedFiles::file_at(std::int64_t row) const {
+std::pair<std::size_t, FollowedFiles::File> FollowedFiles::file_at(int lane, std::int64_t row) const {
   std::lock_guard lock(mu_);
-  const auto behind = std::ranges::upper_bound(files_, row, {}, &File::begin);
-  const auto n = static_cast<std::size_t>(behind - files_.begin()) - 1;
+  const std::vector<std::size_t>& of_lane = lanes_[static_cast<std::size_t>(lane)].files;
+  const auto behind =
+      std::ranges::upper_bound(of_lane, row, {}, [this](std::size_t n) { return files_[n].begin; });
+  const std::size_t n = behind[-1];
   return {n, files_[n]};
 }
 
@@ -129,7 +145,7 @@ FollowPlan::FollowPlan(std::shared_ptr<FollowedFiles> files, const FollowedOptio
     : files_(std::move(files)), options_(options) {}
 
 bool FollowPlan::knows(std::uint64_t ticket) const {
-  return files_->has((static_cast<std::int64_t>(ticket) + 1) * options_.global_batch);
+  return files_->has(static_cast<std::int64_t>(ticket) + 1, options_.global_batch);
 }
 
 std::shared_ptr<const FollowPlan::Windows> FollowPlan::windows_of(std::size_t file) const {
@@ -157,19 +173,28 @@ std::shared_ptr<const FollowPlan::Windows> FollowPlan::windows_of(std::size_t fi
 
 void FollowPlan::add_runs(std::uint64_t ticket, RowPart part, std::vector<WindowRun>& runs,
                           const std::stop_token& stop) const {
-  const std::int64_t first = static_cast<std::int64_t>(ticket) * options_.global_batch;
-  if (!files_->reach(first + options_.global_batch, stop))
+  if (!files_->reach(static_cast<std::int64_t>(ticket) + 1, options_.global_batch, stop))
     throw OutOfRange(fmt::format("input: the files have no rows for batch {}", ticket));
-  for (std::int64_t at = first + part.first; at < first + part.first + part.rows;) {
-    const auto [number, file] = files_->file_at(at);
-    const auto windows = windows_of(number);
-    const std::int64_t row = at - file.begin;
-    const auto behind = std::ranges::upper_bound(windows->rows, row);
-    const std::int64_t index = behind - windows->rows.begin() - 1;
-    const std::int64_t rows = std::min(*behind - row, first + part.first + part.rows - at);
-    runs.push_back({{number, 0, index}, row - windows->rows[static_cast<std::size_t>(index)], rows});
-    at += rows;
+  for (int lane = 0; lane < files_->lanes(); ++lane) {
+    const RowPart share = row_part(options_.global_batch, lane, files_->lanes());
+    const std::int64_t from = std::max(share.first, part.first),
+                       to = std::min(share.first + share.rows, part.first + part.rows);
+    const std::int64_t begin = static_cast<std::int64_t>(ticket) * share.rows - share.first;
+    for (std::int64_t at = begin + from; at < begin + to;) at += add_run(lane, at, begin + to, runs);
   }
+}
+
+/// What one window has of rows [at, end) of a lane; how many these are.
+std::int64_t FollowPlan::add_run(int lane, std::int64_t at, std::int64_t end,
+                                 std::vector<WindowRun>& runs) const {
+  const auto [number, file] = files_->file_at(lane, at);
+  const auto windows = windows_of(number);
+  const std::int64_t row = at - file.begin;
+  const auto behind = std::ranges::upper_bound(windows->rows, row);
+  const std::int64_t index = behind - windows->rows.begin() - 1;
+  const std::int64_t rows = std::min(*behind - row, end - at);
+  runs.push_back({{number, 0, index}, row - windows->rows[static_cast<std::size_t>(index)], rows});
+  return rows;
 }
 
 std::vector<BlockPart> FollowPlan::parts_of(const StreamWindow& window) const {
@@ -198,18 +223,23 @@ std::vector<std::uint32_t> FollowPlan::order_of(const StreamWindow& window) cons
 std::pair<std::uint64_t, std::uint64_t> FollowPlan::tickets_of(const StreamWindow& window) const {
   const auto windows = windows_of(window.epoch);
   const auto index = static_cast<std::size_t>(window.index);
-  const std::int64_t begin = files_->file(window.epoch).begin;
-  const std::int64_t first = begin + windows->rows[index], last = begin + windows->rows[index + 1] - 1;
-  return {static_cast<std::uint64_t>(first / options_.global_batch),
-          static_cast<std::uint64_t>(last / options_.global_batch)};
+  const FollowedFiles::File file = files_->file(window.epoch);
+  const std::int64_t first = file.begin + windows->rows[index],
+                     last = file.begin + windows->rows[index + 1] - 1,
+                     share = row_part(options_.global_batch, file.lane, files_->lanes()).rows;
+  return {static_cast<std::uint64_t>(first / share), static_cast<std::uint64_t>(last / share)};
 }
 
 std::string FollowPlan::describe() const {
-  return fmt::format("files as they come, windows of {} rows", options_.window_rows);
+  const int lanes = files_->lanes();
+  return fmt::format("files as they come, windows of {} rows{}", options_.window_rows,
+                     lanes == 1 ? "" : fmt::format(", dealt to {} virtual shards", lanes));
 }
 
 std::string FollowPlan::order_text() const {
-  return fmt::format("followed {} {}", options_.window_rows, options_.shuffle);
+  const int lanes = files_->lanes();
+  return fmt::format("followed {} {}{}", options_.window_rows, options_.shuffle,
+                     lanes == 1 ? "" : fmt::format(" {}", lanes));
 }
 
 std::string FollowPlan::place_of(std::uint64_t ticket) const {

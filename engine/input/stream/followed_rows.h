@@ -3,6 +3,9 @@
 // rows of neighbouring blocks, a window, are permuted; a window never has rows of two files, so that a file
 // can be used as soon as it is there. A pure function of (files in their order, seed, t).
 //
+// With several lanes there are as many sequences. Each file is dealt to the one that has the fewest rows, and
+// each gives its share of every batch (row_part), so that a worker reads the files of its own lanes.
+//
 // Thread rule: any number of threads.
 #pragma once
 
@@ -13,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/input/stream/block_source.h"
 #include "engine/input/stream/file_feed.h"
 #include "engine/input/stream/stream_plan.h"
@@ -35,7 +39,7 @@ class FollowedFiles : public BlockSource {
   /// Waits until there is a file with rows. The latest of what the feed knows from the start must be there:
   /// its columns are those of all. Throws: InvalidArgument (the input ends without a file); as FileFeed::get
   /// and OpenBlocks.
-  FollowedFiles(std::shared_ptr<FileFeed> feed, OpenBlocks open);
+  FollowedFiles(std::shared_ptr<FileFeed> feed, OpenBlocks open, int lanes = 1);
   ~FollowedFiles() override;
 
   /// Those of one file, by their numbers there.
@@ -49,14 +53,17 @@ class FollowedFiles : public BlockSource {
 
   struct File {
     TakenFile taken;
-    std::int64_t begin = 0;  // its first row in the sequence
+    int lane = 0;
+    std::int64_t begin = 0;  // its first row in the lane's sequence
   };
-  /// The files are known up to row `rows` of the sequence. False: there are fewer, and no more will come.
-  bool reach(std::int64_t rows, const std::stop_token& stop);
+  int lanes() const { return static_cast<int>(lanes_.size()); }
+  /// The files are known up to the share of each lane in `batches` batches of so many rows. False: there are
+  /// fewer, and no more will come.
+  bool reach(std::int64_t batches, std::int64_t batch_rows, const std::stop_token& stop);
   /// reach() would return true at once.
-  bool has(std::int64_t rows) const;
-  /// The number of the file that has a row, and the file. REQUIRES: has(row + 1).
-  std::pair<std::size_t, File> file_at(std::int64_t row) const;
+  bool has(std::int64_t batches, std::int64_t batch_rows) const;
+  /// The number of the file that has a row of a lane, and the file. REQUIRES: it is known.
+  std::pair<std::size_t, File> file_at(int lane, std::int64_t row) const;
   File file(std::size_t n) const;
   std::shared_ptr<BlockSource> source_of(std::size_t n) const;
 
@@ -72,11 +79,16 @@ class FollowedFiles : public BlockSource {
   std::shared_ptr<BlockSource> one_;
 
   std::mutex growing_;  // held by who waits for the next file
+  ErrorPtr failed_;     // by growing_: why no more can come, which others need not wait to hear
   mutable std::mutex mu_;
   // Guarded by mu_.
   std::vector<File> files_;
   mutable std::vector<std::pair<std::size_t, std::shared_ptr<BlockSource>>> open_files_;  // the latest used
-  std::int64_t rows_ = 0;
+  struct Lane {
+    std::vector<std::size_t> files;  // their numbers
+    std::int64_t rows = 0;
+  };
+  std::vector<Lane> lanes_;
 };
 
 /// REQUIRES: `files` outlives it.
@@ -104,6 +116,7 @@ class FollowPlan : public WindowPlan {
     std::vector<std::size_t> blocks;
   };
   std::shared_ptr<const Windows> windows_of(std::size_t file) const;
+  std::int64_t add_run(int lane, std::int64_t at, std::int64_t end, std::vector<WindowRun>& runs) const;
 
   // Set once.
   const std::shared_ptr<FollowedFiles> files_;

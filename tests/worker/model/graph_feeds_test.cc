@@ -60,6 +60,39 @@ TEST_F(GraphFeedsTest, WholeNumbersAreFedFromFloatsAndFractionsEndTheStep) {
               HasSubstr("column 'x' has numbers that are not whole, and feeds 'pixels', which takes int64"));
 }
 
+TEST_F(GraphFeedsTest, NumbersThatTheGraphsIntegersDoNotHoldEndTheStep) {
+  const Output narrow = b.placeholder("ids", DType::Int32, {-1, 2});
+  const Graph graph = graph_of(build(loss_of(as_float(narrow, DType::Int32))));
+  Interpreter interpreter(graph);
+  const auto run = [&](std::int64_t second) {
+    const Tensor ids = Tensor::from<std::int64_t>({1, 2}, std::vector<std::int64_t>{7, second});
+    return interpreter.run({{"ids", ids}}, {"ids/as_int32"})[0].data<std::int32_t>()[1];
+  };
+  for (const std::int64_t held : {-(std::int64_t{1} << 31), (std::int64_t{1} << 31) - 1, std::int64_t{0}})
+    EXPECT_EQ(run(held), held);
+  for (const std::int64_t wraps : {std::int64_t{1} << 31, -(std::int64_t{1} << 31) - 1, std::int64_t{1} << 32,
+                                   std::numeric_limits<std::int64_t>::max()})
+    EXPECT_THAT(message_of([&] { run(wraps); }),
+                HasSubstr("column 'ids' has a number that int32 does not hold, and feeds 'ids'"))
+        << wraps;
+}
+
+TEST_F(GraphFeedsTest, FloatsThatTheGraphsIntegersDoNotHoldEndTheStep) {
+  const Output image = b.placeholder("pixels", DType::UInt8, {-1, 3});
+  const Graph graph =
+      graph_of(build(loss_of(as_float(image, DType::UInt8)) + "feeds { value: 'pixels' column: 'x' }"));
+  Interpreter interpreter(graph);
+  const auto run = [&](float third) {
+    const Tensor x = Tensor::from<float>({1, 3}, std::vector<float>{1, 255, third});
+    return interpreter.run({{"x", x}}, {"x/as_uint8"})[0].data<std::uint8_t>()[2];
+  };
+  EXPECT_EQ(run(0), 0);
+  for (const float wraps : {256.0F, -1.0F, 1e30F})
+    EXPECT_THAT(message_of([&] { run(wraps); }),
+                HasSubstr("column 'x' has a number that uint8 does not hold"))
+        << wraps;
+}
+
 TEST_F(GraphFeedsTest, RowsThatDoNotFitAreRefused) {
   const Output wide = b.placeholder("x", DType::Float32, {-1, 7});
   EXPECT_THAT(error_of(loss_of(wide)),

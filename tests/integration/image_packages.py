@@ -1,0 +1,77 @@
+"""Whether the images of k8s/ have each shared library that the binary links.
+
+    image_packages.py BINARY DOCKERFILE...
+
+The package of each library is dpkg's answer here. An image has it where its last stage but one installs it, or
+where a package that is installed depends on it. Libraries that belong to no package (Arrow's, of a Python
+package; CUDA's) come otherwise, and are left out. Exit code 77: this is no Debian system.
+"""
+import re
+import shutil
+import subprocess
+import sys
+
+BASE = {"libc6", "libgcc-s1", "libstdc++6"}  # of debian:bookworm-slim
+
+
+def output(*command):
+    return subprocess.run(command, capture_output=True, text=True).stdout
+
+
+def linked_libraries(binary):
+    """Names that the binary itself asks for -> where they are here."""
+    needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", output("readelf", "-d", binary)))
+    places = dict(re.findall(r"^\s*(\S+) => (/\S+)", output("ldd", binary), re.M))
+    return {name: places.get(name) for name in needed if not name.startswith("ld-linux")}
+
+
+def package_of(path):
+    for place in (path, path.removeprefix("/usr"), "/usr" + path):
+        found = output("dpkg", "-S", place)
+        if found:
+            return found.split(":")[0]
+    real = output("readlink", "-f", path).strip()
+    return package_of(real) if real != path else None
+
+
+def packages_of_image(dockerfile):
+    """What the stage `runtime` installs, and all that depends on."""
+    stage = re.search(r"^FROM \S+ AS runtime$(.*?)(?=^FROM)", open(dockerfile).read(), re.M | re.S).group(1)
+    words = re.search(r"--no-install-recommends(.*?)&&", stage, re.S).group(1).replace("\\", " ").split()
+    found, todo = set(), [word for word in words if "$" not in word]
+    missing = [word for word in todo if not output("dpkg-query", "-W", "-f", "${Package}", word)]
+    while todo:
+        package = todo.pop()
+        if package in found:
+            continue
+        found.add(package)
+        depends = output("dpkg-query", "-W", "-f", "${Depends}, ${Pre-Depends}\n", package)
+        todo += [re.split(r"[ (:]", part.strip())[0] for part in re.split(r"[,|\n]", depends) if part.strip()]
+    return found, missing
+
+
+def main():
+    if not shutil.which("dpkg") or not shutil.which("readelf"):
+        print("SKIPPED: no dpkg or readelf")
+        return 77
+    binary, dockerfiles = sys.argv[1], sys.argv[2:]
+    libraries = linked_libraries(binary)
+    if len(libraries) < 5:
+        print(f"FAILED: {binary} links {sorted(libraries)}: that is not the binary of braid")
+        return 1
+    problems = []
+    for dockerfile in dockerfiles:
+        there, unknown = packages_of_image(dockerfile)
+        problems += [f"{dockerfile} installs {package}, which is not installed here" for package in unknown]
+        for name, path in sorted(libraries.items()):
+            package = package_of(path) if path else None
+            if path is None:
+                problems.append(f"{name}: not found here")
+            elif package and package not in there | BASE:
+                problems.append(f"{dockerfile} lacks {package}, which has {name}")
+    print("\n".join(problems) or f"{len(libraries)} libraries are in {len(dockerfiles)} images")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

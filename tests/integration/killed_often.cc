@@ -1,0 +1,80 @@
+#include "tests/integration/killed_often.h"
+
+#include <signal.h>
+
+#include <cmath>
+#include <random>
+#include <thread>
+
+namespace braid::integration {
+namespace {
+
+std::vector<float> whole_run(const Path& directory, const Job& job) {
+  Cluster whole(directory / "whole", job, {});
+  whole.expect_success();
+  return losses_of(whole.steps_file(0));
+}
+
+void wait_and_kill(Process& worker) {
+  static std::mt19937 random(std::random_device{}());
+  std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution(0, 20000)(random)));
+  worker.signal(SIGKILL);
+}
+
+std::uint64_t newest_in(const Path& root) {
+  const auto steps = checkpointed_steps(root);
+  return steps.empty() ? 0 : steps.back();
+}
+
+}  // namespace
+
+void expect_kills_change_nothing(const Path& directory, const std::function<Job(const Path&)>& job_in,
+                                 int steps, int every, int kills) {
+  const std::vector<float> base = whole_run(directory, job_in(directory / "whole-ckpt"));
+  const Path root = directory / "ckpt";
+  const Job job = job_in(root);
+  for (int kill = 0, late = 0; kill < kills && late < 20;) {
+    const std::uint64_t reached = newest_in(root);
+    if (reached + static_cast<std::uint64_t>(every) >= static_cast<std::uint64_t>(steps)) {
+      std::filesystem::remove_all(root);
+      ++late;
+      continue;
+    }
+    Cluster killed(directory / "killed", job, {}, {"--resume"});
+    ASSERT_TRUE(killed.worker(0).says("checkpoint of step " + std::to_string(reached + every) + ":"))
+        << killed.worker(0).err();
+    wait_and_kill(killed.worker(0));
+    if (killed.worker(0).exit_code() != 0) ++kill;
+  }
+  const std::uint64_t reached = newest_in(root);
+  ASSERT_GT(reached, 0U);
+  Cluster last(directory / "last", job, {}, {"--resume"});
+  last.expect_success();
+  EXPECT_EQ(losses_of(last.steps_file(0), reached),
+            std::vector<float>(base.begin() + static_cast<std::ptrdiff_t>(reached), base.end()));
+  EXPECT_TRUE(files_of_newest(root) == files_of_newest(directory / "whole-ckpt"));
+  EXPECT_EQ(last.worker(0).err().find("the input differs"), std::string::npos);
+}
+
+void expect_more_workers_go_on(const Path& directory, const std::function<Job(const Path&)>& job_in,
+                               int step) {
+  const std::vector<float> base = whole_run(directory, job_in(directory / "whole-ckpt"));
+  const Path root = directory / "ckpt";
+  {
+    Cluster killed(directory / "killed", job_in(root), {});
+    ASSERT_TRUE(killed.worker(0).says("checkpoint of step " + std::to_string(step) + ":"))
+        << killed.worker(0).err();
+    wait_and_kill(killed.worker(0));
+    ASSERT_NE(killed.worker(0).exit_code(), 0) << "it was through before it was killed";
+  }
+  const std::uint64_t reached = newest_in(root);
+  Cluster two(directory / "two", job_in(root).with({"strategy.kind=ALLREDUCE"}), {2, 0}, {"--resume"});
+  two.expect_success();
+  const std::vector<double> mean = two.mean_losses(reached);
+  ASSERT_EQ(mean.size() + reached, base.size());
+  for (std::size_t t = 0; t < mean.size(); ++t)
+    EXPECT_NEAR(mean[t], base[reached + t], 2e-4 * std::abs(base[reached + t])) << t;
+  EXPECT_EQ(two.worker(0).err().find("the input differs"), std::string::npos);
+}
+
+}  // namespace braid::integration

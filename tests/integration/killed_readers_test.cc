@@ -1,0 +1,69 @@
+// Each way of reading rows, killed at ten moments: the same bits, also with other workers.
+#include <gmock/gmock.h>
+
+#include "tests/integration/killed_often.h"
+
+namespace braid::integration {
+namespace {
+
+class KilledReadersFaultTest : public IntegrationTest {
+ protected:
+  Path made(const std::string& name, std::vector<std::string> arguments) {
+    const Path path = directory() / name;
+    arguments.insert(arguments.end(), {"--out", path.string()});
+    const auto process = run("make-" + name, std::move(arguments));
+    EXPECT_EQ(process->exit_code(), 0) << process->err();
+    return path;
+  }
+  /// `steps` of 64 rows that are streamed in small blocks.
+  static Job streamed(Job job, int steps, const std::vector<std::string>& set) {
+    return job
+        .with({"input.read=STREAM", "input.stream.block_bytes=4096", "input.stream.window_rows=256",
+               "input.stream.virtual_shards=4", "staging.num_threads=2", "staging.capacity=3",
+               "streams.policy=COST", "model.dropout=0", "steps=" + std::to_string(steps)})
+        .with(set);
+  }
+  Job clicks(const std::string& format, const std::vector<std::string>& set) {
+    const std::string kind = format == "parquet" ? "tsv" : format;
+    const Path data = directory() / "clicks";
+    if (!std::filesystem::exists(data))
+      made("clicks", {"data", "criteo", "--rows", "4000", "--seed", "3", "--format", kind});
+    return streamed(dlrm(directory()), kSteps, set)
+        .with({"input.train_files=clicks/train." + kind, "optimizer.kind=ADAM"});
+  }
+  /// MLPerf's rows, of the layout that `format` says.
+  Job mlperf(const std::string& format) {
+    const Path rows =
+        made("rows", {"data", "mlperf-dlrm", "--rows", "2000", "--seed", "3", "--format", format});
+    Job job{"mlperf_dlrm_v2.pbtxt",
+            rows,
+            {"model.embedding_dim=4", "model.max_rows=20", "model.bottom=8", "model.hidden=12,6",
+             "model.cross_rank=3", "input.global_batch_size=32", "evaluation.enabled=false",
+             "runtime.device=CPU", "runtime.intra_op_threads=1"}};
+    job = streamed(job, kSteps, {"input.stream.block_bytes=20000"});
+    return format == "npy" ? job.with({"input.train_files=train_labels.npy"}) : job;
+  }
+  void expect_the_same(const Job& job) {
+    const auto in = [&](const std::string& folder) {
+      std::filesystem::create_directories(directory() / folder);
+      return directory() / folder;
+    };
+    const auto job_in = [&](const Path& root) { return job.with(checkpoints_in(root, kEvery)); };
+    expect_kills_change_nothing(in("kills"), job_in, kSteps, kEvery);
+    if (!HasFailure()) expect_more_workers_go_on(in("workers"), job_in, 2 * kEvery);
+  }
+  static constexpr int kSteps = 180, kEvery = 10;
+};
+
+TEST_F(KilledReadersFaultTest, DirectReads) {
+  expect_the_same(clicks("tsv", {"input.stream.direct_reads=ON"}));
+}
+
+TEST_F(KilledReadersFaultTest, TfRecord) { expect_the_same(clicks("tfrecord", {})); }
+
+TEST_F(KilledReadersFaultTest, MlperfArrays) { expect_the_same(mlperf("npy")); }
+
+TEST_F(KilledReadersFaultTest, MlperfRows) { expect_the_same(mlperf("bin")); }
+
+}  // namespace
+}  // namespace braid::integration
