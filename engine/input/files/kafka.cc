@@ -245,7 +245,6 @@ class RdKafkaLog : public KafkaLog {
   }
 
   /// `place`: of librdkafka's own, which are those of the protocol. All partitions are asked for at once.
-  /// (rd_kafka_query_watermark_offsets waits for a broker that is away without an end.)
   std::vector<std::int64_t> offsets_at(const std::vector<KafkaPartition>& partitions, std::int64_t place,
                                        const std::stop_token& stop) {
     std::vector<std::int64_t> offsets;
