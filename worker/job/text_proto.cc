@@ -29,6 +29,8 @@ std::vector<std::string> quoted(const std::string& text) {
   return words;
 }
 
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
 /// A number that stands for itself and has names for a few values.
 bool is_open(const pb::EnumDescriptor& type) { return type.full_name() == "braid.proto.Staging.Count"; }
 
@@ -43,35 +45,65 @@ std::vector<std::string> enum_values(const pb::Descriptor& type, const std::stri
   return values;
 }
 
-/// The parser does not say in which message the field is: `top`, if it has such a field, else the one that
-/// has a near value is meant, else all are told.
-std::string unknown_value(const std::string& value, const std::string& field, const pb::Descriptor& top) {
-  const std::string said = "unknown value '" + value + "' of field '" + field + "'";
-  if (const auto values = enum_values(top, field); !values.empty()) return said + did_you_mean(value, values);
-  std::string known;
-  const pb::FileDescriptor& file = *top.file();
-  for (int i = 0; i < file.message_type_count(); ++i) {
-    const auto values = enum_values(*file.message_type(i), field);
-    if (values.empty() || std::find(values.begin(), values.end(), value) != values.end()) continue;
-    const std::string hint = did_you_mean(value, values);
-    if (!nearest(value, values).empty()) return said + hint;
-    known += "; in " + file.message_type(i)->name() + hint.substr(1);
+/// The type of the message that is open at a place of `text`, which the parser does not tell; null where the
+/// text names a field that is none.
+const pb::Descriptor* message_at(std::string_view text, int line, int column, const pb::Descriptor& top) {
+  std::vector<const pb::Descriptor*> open{&top};
+  std::string_view field;
+  int at_line = 0, at_column = 0;
+  char quote = 0;
+  bool comment = false;
+  for (std::size_t i = 0; i < text.size() && (at_line < line || at_column < column); ++i, ++at_column) {
+    const char c = text[i];
+    if (c == '\n') {
+      ++at_line, at_column = -1;
+      comment = false;
+    }
+    if (comment) continue;
+    if (quote != 0) {
+      if (c == '\\')
+        ++i, ++at_column;
+      else if (c == quote)
+        quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '#') {
+      comment = true;
+    } else if (c == '{' || c == '<') {
+      const auto* found = open.back() ? open.back()->FindFieldByName(std::string(field)) : nullptr;
+      open.push_back(found ? found->message_type() : nullptr);
+    } else if ((c == '}' || c == '>') && open.size() > 1) {
+      open.pop_back();
+    } else if (is_word(c)) {
+      std::size_t end = i;
+      while (end < text.size() && is_word(text[end])) ++end;
+      field = text.substr(i, end - i);
+      at_column += static_cast<int>(end - i) - 1;
+      i = end - 1;
+    }
   }
-  return said + known;
+  return open.back();
 }
 
-/// Adds the nearest known name to "no field named" and "unknown enumeration value" messages.
-std::string with_hint(const std::string& message, const pb::Descriptor& top) {
+std::string unknown_value(const std::string& value, const std::string& field, const pb::Descriptor& type) {
+  const auto values = enum_values(type, field);
+  return "unknown value '" + value + "' of field '" + field + "'" +
+         (values.empty() ? "" : did_you_mean(value, values));
+}
+
+/// Adds the nearest known name to "no field named" and "unknown enumeration value" messages. `type`: of the
+/// message that they are about.
+std::string with_hint(const std::string& message, const pb::Descriptor& type) {
   const auto words = quoted(message);
   if (words.size() < 2) return message;
   const auto* pool = pb::DescriptorPool::generated_pool();
   if (message.find("no field named") != std::string::npos) {
-    if (const auto* type = pool->FindMessageTypeByName(words[0]))
-      return "unknown field '" + words[1] + "' in " + type->name() +
-             did_you_mean(words[1], field_names(*type));
+    if (const auto* named = pool->FindMessageTypeByName(words[0]))
+      return "unknown field '" + words[1] + "' in " + named->name() +
+             did_you_mean(words[1], field_names(*named));
   }
   if (message.find("nknown enumeration value") != std::string::npos)
-    return unknown_value(words[0], words[1].substr(words[1].rfind('.') + 1), top);
+    return unknown_value(words[0], words[1].substr(words[1].rfind('.') + 1), type);
   return message;
 }
 
@@ -99,22 +131,25 @@ void check_enums(const pb::Message& message, const std::string& place) {
 
 class Collector : public pb::io::ErrorCollector {
  public:
-  Collector(std::string_view source, const pb::Descriptor& top) : source_(source), top_(top) {}
+  Collector(std::string_view source, std::string_view parsed, const pb::Descriptor& top)
+      : source_(source), parsed_(parsed), top_(top) {}
   void AddError(int line, pb::io::ColumnNumber column, const std::string& message) override {
     if (!text.empty()) return;  // what follows the first is noise
+    const pb::Descriptor* const type = message_at(parsed_, line, column, top_);
     text = source_ + ":" + std::to_string(line + 1) + ":" + std::to_string(column + 1) + ": " +
-           with_hint(message, top_);
+           with_hint(message, type ? *type : top_);
   }
   void AddWarning(int, pb::io::ColumnNumber, const std::string&) override {}
   std::string text;
 
  private:
   std::string source_;
+  std::string_view parsed_;
   const pb::Descriptor& top_;
 };
 
 void parse_into(std::string_view text, std::string_view source, pb::Message& message, bool merge) {
-  Collector errors(source, *message.GetDescriptor());
+  Collector errors(source, text, *message.GetDescriptor());
   pb::TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
   const std::string copy(text);
