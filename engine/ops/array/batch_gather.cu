@@ -89,7 +89,7 @@ constexpr double kMostLooks = 1 << 28;  // at indices, of all elements
 template <class I>
 __global__ void few_indices_kernel(const float* dy, const I* indices, float* out, BatchGatherSizes s,
                                    StepStatus* status, int op) {
-  extern __shared__ int row_of_index[];
+  extern __shared__ __align__(16) int row_of_index[];
   const int n = static_cast<int>(s.n), width = static_cast<int>(s.width);
   const int elements = static_cast<int>(s.rows) * width;
   for (std::int64_t block = blockIdx.x; block < s.batch * s.outer; block += gridDim.x) {
@@ -126,9 +126,10 @@ PreparedKernel few_indices(const PrepareContext& c, const BatchGatherSizes& s) {
     kernel.run = [s](const KernelArgs& a) {
       const std::int64_t matrices = s.batch * s.outer;
       if (matrices * s.rows * s.width == 0) return;
-      cuda::launch(few_indices_kernel<I>, cuda::blocks_for(matrices, 1), cuda::kThreads,
-                   static_cast<std::size_t>(s.n) * sizeof(int), a.stream, a.in<float>(0), a.in<I>(1),
-                   a.out<float>(0), s, a.status, a.op);
+      // The loop over the rows is unrolled to reads of 16 bytes, the last of them too.
+      const std::size_t bytes = (static_cast<std::size_t>(s.n) * sizeof(int) + 15) / 16 * 16;
+      cuda::launch(few_indices_kernel<I>, cuda::blocks_for(matrices, 1), cuda::kThreads, bytes, a.stream,
+                   a.in<float>(0), a.in<I>(1), a.out<float>(0), s, a.status, a.op);
     };
     return kernel;
   });
