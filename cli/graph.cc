@@ -29,6 +29,7 @@
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
 #include "worker/input/data.h"
+#include "worker/input/job_model.h"
 #include "worker/job/job.h"
 #include "worker/job/text_proto.h"
 #include "worker/job/unused_fields.h"

@@ -7,7 +7,6 @@
 #include "engine/program/program.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
-#include "worker/input/data.h"
 #include "worker/job/job.h"
 #include "worker/model/graph_model.h"
 #include "worker/step/training_program.h"

@@ -14,6 +14,7 @@
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
 #include "worker/input/data.h"
+#include "worker/input/job_model.h"
 #include "worker/job/job.h"
 #include "worker/process/op_libraries.h"
 

@@ -292,24 +292,6 @@ class AttentionFinder {
     if (inside) std::swap(letters[letters.size() - 3], letters[letters.size() - 2]);
     return letters;
   }
-  /// The value, or what it is the transposition of, where that lies as wanted.
-  ValueRef lying(const Lettered& x, const std::string& wanted) const {
-    if (x.letters == wanted) return x.value;
-    const auto axes = transposed_axes(r_, node(x.value));
-    if (!axes || axes->size() != x.letters.size() || labels_before(*axes, x.letters) != wanted) return {};
-    return node(x.value).inputs[0];
-  }
-  /// The output, or its transposition where that alone reads it.
-  ValueRef taking(const Lettered& x, const std::string& wanted, std::vector<NodeId>& passed) const {
-    if (x.letters == wanted) return x.value;
-    const std::vector<NodeId>& users = r_.users.of(x.value.node);
-    if (users.size() != 1) return {};
-    const auto axes = transposed_axes(r_, r_.node(users[0]));
-    if (!axes || axes->size() != x.letters.size() || labels_behind(*axes, x.letters) != wanted) return {};
-    passed.push_back(x.value.node);
-    return {users[0], 0};
-  }
-
   bool choose_layout() {
     if (!batch_.empty() && lies(true)) return true;
     return lies(false);
@@ -324,22 +306,22 @@ class AttentionFinder {
     const std::string of_v = layout('s', 'e', inside), of_out = layout('t', 'e', inside);
     const auto all_are = [&](const std::vector<Lettered>& again, const std::string& wanted, ValueRef value) {
       return std::all_of(again.begin(), again.end(),
-                         [&](const Lettered& x) { return lying(x, wanted) == value; });
+                         [&](const Lettered& x) { return lying_as(r_, x, wanted) == value; });
     };
-    p.q = lying(q_, of_q);
-    p.k = lying(k_, of_k);
-    p.v = lying(v_, of_v);
-    p.output = taking(output_, of_out, passed);
+    p.q = lying_as(r_, q_, of_q);
+    p.k = lying_as(r_, k_, of_k);
+    p.v = lying_as(r_, v_, of_v);
+    p.output = taken_as(r_, output_, of_out, passed);
     if (!p.q.valid() || !p.k.valid() || !p.v.valid() || !p.output.valid()) return false;
     if (!all_are(queries_, of_q, p.q) || !all_are(keys_, of_k, p.k) || !all_are(values_, of_v, p.v))
       return false;
     if (!d_outputs_.empty()) {
-      p.d_output = lying(d_outputs_[0], of_out);
+      p.d_output = lying_as(r_, d_outputs_[0], of_out);
       if (!p.d_output.valid() || !all_are(d_outputs_, of_out, p.d_output)) return false;
     }
     const auto take_gradient = [&](const Lettered& x, const std::string& wanted, ValueRef& to) {
       if (!x.value.valid()) return true;
-      to = taking(x, wanted, passed);
+      to = taken_as(r_, x, wanted, passed);
       return to.valid();
     };
     if (!take_gradient(dq_, of_q, p.dq) || !take_gradient(dk_, of_k, p.dk) || !take_gradient(dv_, of_v, p.dv))

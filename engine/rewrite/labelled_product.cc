@@ -140,4 +140,22 @@ std::string labels_behind(const std::vector<int>& axes, const std::string& befor
   return behind;
 }
 
+ValueRef lying_as(const Rewrite& r, const Lettered& x, const std::string& wanted) {
+  if (x.letters == wanted) return x.value;
+  const auto axes = transposed_axes(r, r.node(x.value.node));
+  if (!axes || axes->size() != x.letters.size() || labels_before(*axes, x.letters) != wanted) return {};
+  return r.node(x.value.node).inputs[0];
+}
+
+ValueRef taken_as(const Rewrite& r, const Lettered& x, const std::string& wanted,
+                  std::vector<NodeId>& passed) {
+  if (x.letters == wanted) return x.value;
+  const std::vector<NodeId>& users = r.users.of(x.value.node);
+  if (users.size() != 1) return {};
+  const auto axes = transposed_axes(r, r.node(users[0]));
+  if (!axes || axes->size() != x.letters.size() || labels_behind(*axes, x.letters) != wanted) return {};
+  passed.push_back(x.value.node);
+  return {users[0], 0};
+}
+
 }  // namespace braid

@@ -45,4 +45,11 @@ std::optional<std::vector<int>> transposed_axes(const Rewrite& r, const Node& no
 std::string labels_before(const std::vector<int>& axes, const std::string& behind);
 std::string labels_behind(const std::vector<int>& axes, const std::string& before);
 
+/// The value, or what it is the transposition of, where that has its axes in the order `wanted`; else none.
+ValueRef lying_as(const Rewrite& r, const Lettered& x, const std::string& wanted);
+/// The value, or its transposition where that alone reads it and has its axes in the order `wanted`; else
+/// none. `passed`: the value's node is added where it is transposed.
+ValueRef taken_as(const Rewrite& r, const Lettered& x, const std::string& wanted,
+                  std::vector<NodeId>& passed);
+
 }  // namespace braid

@@ -1,15 +1,14 @@
 #include "engine/staging/staged_session.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "engine/exec/trace.h"
 #include "engine/staging/stage_pools.h"
+#include "engine/staging/staged_step.h"
 
 namespace braid {
 namespace {
@@ -22,6 +21,13 @@ std::vector<std::string> names_of(const Graph& graph, const std::vector<ValueRef
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::set<std::string> placeholders_of(const std::vector<RecordSource>& sources) {
+  std::set<std::string> names;
+  for (const RecordSource& source : sources)
+    names.insert(source.placeholders.begin(), source.placeholders.end());
+  return names;
 }
 
 WaitContext record_wait(const StageOptions& options, std::stop_token stop) {
@@ -67,8 +73,7 @@ struct StagedSession::Impl {
         sources(checked(std::move(s))),
         options(std::move(o)),
         runtime(r),
-        targets(std::move(t)) {
-    for (const std::string& name : f) fetches.push_back(graph.parse_value(name));
+        step(graph, f, std::move(t), placeholders_of(sources), options.compile, runtime) {
     for (std::size_t i = 0; i < cut.stages.size(); ++i) {
       const GraphStage& stage = cut.stages[i];
       check_stage_options(stage.options, options.stages);
@@ -97,8 +102,6 @@ struct StagedSession::Impl {
   void await(Maker& maker, const StageCall& call);
   Batch read(Maker& maker, const StageCall& call);
   Batch make(const Maker& maker, const StageCall& call, Batch record) const;
-  void check_fed(const SubgraphRunner::Values& feeds);
-  StepResult step(const StepParams& params, TextNodes::Known known, const WaitContext& wait);
   void end();
 
   // Set once.
@@ -109,14 +112,7 @@ struct StagedSession::Impl {
   Runtime& runtime;
   std::vector<std::unique_ptr<Maker>> makers;  // in the order of the stages
 
-  // Of the step.
-  std::vector<ValueRef> fetches;
-  const std::vector<std::string> targets;
-  std::optional<std::set<ValueRef>> fed;  // by its user in the first step, and so in each
-  std::unique_ptr<const TextNodes> text;  // made by the first step, as the programs
-  std::vector<ValueRef> computed;         // what the programs fetch
-  std::vector<ValueRef> program_feeds;
-  std::unique_ptr<ProgramCache> programs;
+  StagedStep step;
   std::map<int, Batch> taken;  // of stages, until all have one for the step
   std::string cursor;
   std::vector<std::unique_ptr<Stage>> stages;  // last: their threads use the rest
@@ -336,76 +332,9 @@ void StagedSession::close() {
   }
 }
 
-/// Text that the feeds decide is made before the program of the step, text that the step decides after it.
-StepResult StagedSession::Impl::step(const StepParams& params, TextNodes::Known known,
-                                     const WaitContext& wait) {
-  if (!programs) {
-    std::vector<ValueRef> given;
-    for (const auto& [value, tensor] : known) given.push_back(value);
-    text = std::make_unique<const TextNodes>(graph, fetches, given);
-  }
-  if (!text->empty())
-    for (auto& [value, tensor] : known) tensor = on_host(tensor, runtime.device());
-  const std::vector<ValueRef> missing = text->advance(known);
-  if (!programs) {
-    std::set<ValueRef> wanted(missing.begin(), missing.end());
-    for (const ValueRef value : fetches)
-      if (!text->makes(value) && !known.contains(value)) wanted.insert(value);
-    computed.assign(wanted.begin(), wanted.end());
-    std::vector<ValueRef> given;
-    for (const auto& [value, tensor] : known) given.push_back(value);
-    std::vector<NodeId> effects;
-    for (const std::string& name : targets) effects.push_back(node_named(graph, name));
-    program_feeds = part_above(graph, computed, effects, given).taken;
-    add_siblings(graph, program_feeds);
-    std::erase_if(program_feeds, [&](ValueRef value) { return !known.contains(value); });
-    programs =
-        std::make_unique<ProgramCache>(graph, names_of(graph, computed), targets, options.compile, runtime);
-  }
-  StepRequest request;
-  request.params = params;
-  std::vector<FeedSpec> specs;
-  for (const ValueRef value : program_feeds) {
-    const Tensor& tensor = known.at(value);
-    specs.push_back({graph.value_name(value), tensor.dtype(), tensor.shape()});
-    request.feeds.push_back(tensor);
-  }
-  StepResult result;
-  result.step = params.step;
-  if (!computed.empty() || !targets.empty())
-    result = programs->instance(specs)->run(std::move(request), wait);
-  for (std::size_t i = 0; i < computed.size(); ++i) known[computed[i]] = std::move(result.fetches[i]);
-  if (const auto late = text->advance(known); !late.empty())
-    throw InvalidArgument("'" + graph.value_name(late[0]) +
-                          "' depends on text that the step makes of what it computes: fetch one of them");
-  result.fetches.clear();
-  for (const ValueRef value : fetches) result.fetches.push_back(on_host(known.at(value), runtime.device()));
-  return result;
-}
-
-/// The programs are made for the values that the first step is fed.
-void StagedSession::Impl::check_fed(const SubgraphRunner::Values& feeds) {
-  std::set<ValueRef> now;
-  for (const auto& [name, value] : feeds) now.insert(graph.parse_value(name));
-  if (fed && now == *fed) return;
-  for (const auto& [name, value] : feeds)
-    for (const RecordSource& source : sources)
-      if (contains(source.placeholders, name))
-        throw InvalidArgument("'" + name + "' comes with records: a step cannot be fed with it");
-  if (!fed) {
-    fed = now;
-    return;
-  }
-  std::vector<ValueRef> differing;
-  std::set_symmetric_difference(now.begin(), now.end(), fed->begin(), fed->end(),
-                                std::back_inserter(differing));
-  throw InvalidArgument("'" + graph.value_name(differing[0]) +
-                        "' must be fed in all steps of a session or in none");
-}
-
 StepResult StagedSession::run(const StepParams& params, const SubgraphRunner::Values& feeds,
                               const WaitContext& wait) {
-  impl_->check_fed(feeds);
+  impl_->step.check_fed(feeds);
   // A step that is late with one stage keeps what it has of the others: records stay together.
   for (const int index : impl_->cut.step_stages)
     if (!impl_->taken.contains(index))
@@ -418,7 +347,7 @@ StepResult StagedSession::run(const StepParams& params, const SubgraphRunner::Va
     if (!batch.cursor.empty()) cursor = std::move(batch.cursor);
   }
   for (const auto& [name, value] : feeds) known.emplace(impl_->graph.parse_value(name), value);
-  StepResult result = impl_->step(params, std::move(known), wait);
+  StepResult result = impl_->step.run(params, std::move(known), wait);
   impl_->cursor = std::move(cursor);
   return result;
 }

@@ -22,6 +22,7 @@
 #include "python/src/bind.h"
 #include "worker/evaluation/model_runner.h"
 #include "worker/input/data.h"
+#include "worker/input/open_rows.h"
 #include "worker/job/job.h"
 #include "worker/metrics/metrics_json.h"
 #include "worker/process/stop_signal.h"

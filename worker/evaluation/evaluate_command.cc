@@ -15,6 +15,9 @@
 #include "worker/evaluation/forward_job.h"
 #include "worker/evaluation/job_metrics.h"
 #include "worker/input/data.h"
+#include "worker/input/input_files.h"
+#include "worker/input/job_model.h"
+#include "worker/input/open_rows.h"
 #include "worker/metrics/metrics_json.h"
 
 namespace braid::worker {

@@ -11,7 +11,7 @@
 #include "worker/evaluation/forward_job.h"
 #include "worker/evaluation/job_metrics.h"
 #include "worker/evaluation/rows_to_predict.h"
-#include "worker/input/data.h"
+#include "worker/input/job_model.h"
 #include "worker/run/fed_steps.h"
 
 namespace braid::worker {

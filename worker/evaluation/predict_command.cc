@@ -16,6 +16,9 @@
 #include "worker/evaluation/prediction_file.h"
 #include "worker/evaluation/rows_to_predict.h"
 #include "worker/input/data.h"
+#include "worker/input/input_files.h"
+#include "worker/input/job_model.h"
+#include "worker/input/open_rows.h"
 
 namespace braid::worker {
 namespace {

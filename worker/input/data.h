@@ -1,4 +1,5 @@
-// What a job's `input` says -> tables in memory. Translates job.proto to engine/input; owns no format.
+// What a job's `input` says -> tables in memory, or streams, and the batches of this worker. Which files are
+// meant is in input_files.h, their formats in open_rows.h.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +11,6 @@
 #include "engine/input/formats/readers.h"
 #include "engine/input/schema/table.h"
 #include "engine/input/stream/block_source.h"
-#include "models/model.h"
 #include "worker/input/followed_input.h"
 #include "worker/watch/progress.h"
 
@@ -64,42 +64,9 @@ JobData load_data(const proto::Job& job, const std::filesystem::path& data_dir, 
                   const DataShard& shard = {}, ProgressMode progress = ProgressMode::Off,
                   const FollowRun* follow = nullptr);
 
-/// Whether rows come from files, and are not made.
-bool reads_files(const proto::Job& job);
-
-/// input.test_files. Throws: InvalidArgument (none, or one that is not there).
-std::vector<std::filesystem::path> test_files(const proto::Job& job, const std::filesystem::path& data_dir);
-
-/// The files that an option names as a job does: files, directories, patterns, names of stores, or "-";
-/// relative to the current directory. Throws: InvalidArgument (nothing is there).
-std::vector<std::filesystem::path> files_of_option(const std::string& option,
-                                                   const std::vector<std::filesystem::path>& names);
-
-/// The rows of `files`, which are of the job's format; `option` stands in errors for where they are named.
-/// `data_dir`: of vocabularies. REQUIRES: reads_files(job).
-std::unique_ptr<RowStream> open_rows(const proto::Job& job, const std::filesystem::path& data_dir,
-                                     const std::string& option,
-                                     const std::vector<std::filesystem::path>& files,
-                                     const ReadOptions& read);
-/// A table of the columns that these files have for the model, without rows: of IDX their shapes are known
-/// from a file, else from the schema.
-std::shared_ptr<const Table> empty_rows(const proto::Job& job, const std::filesystem::path& data_dir,
-                                        const std::vector<std::filesystem::path>& files);
-/// How many rows are worth reading at a time for batches of `batch_rows`: some of these.
-std::int64_t rows_at_once(std::int64_t batch_rows);
-
 /// The vocabulary of the schema's classes that become column `label`; empty where there is none.
 std::vector<std::string> class_words(const proto::Job& job, const std::filesystem::path& data_dir,
                                      const std::string& label);
-
-/// The model's configuration, with the row shapes of the data's columns.
-ModelConfig model_config(const proto::Job& job, const Table& table);
-
-/// The job's model for that data. `workers`: that share its batches in training. Throws: as build_model().
-ModelGraph job_model(const proto::Job& job, const Table& table, int workers = 1);
-/// Throws: InvalidArgument, where the model predicts probabilities and a label among the rows is outside of
-/// [0, 1].
-void check_labels(const proto::Job& job, const ModelGraph& model, const Table& table);
 
 /// Steps of the whole job: `steps`, or `epochs` times the batches of an epoch. `table`: JobData::train.
 std::uint64_t total_steps(const proto::Job& job, const Table& table);

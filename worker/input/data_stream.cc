@@ -17,7 +17,7 @@
 #include "engine/input/stream/row_blocks.h"
 #include "proto/job.pb.h"
 #include "worker/input/columns.h"
-#include "worker/input/data.h"
+#include "worker/input/open_rows.h"
 #include "worker/job/job.h"
 
 namespace braid::worker {

@@ -1,185 +1,25 @@
 // check_job: what a job says that cannot be meant, refused by field before anything is read or started. What
-// concerns one field stands in the table (fields.cc); here is what several say together.
+// concerns one field stands in the table (fields.cc), and what fields of the input say together in
+// check_input.cc; here is what several others say together.
 #include <fmt/format.h>
-#include <google/protobuf/descriptor.h>
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <filesystem>
 
-#include "base/error.h"
-#include "engine/input/files/kafka.h"
 #include "proto/job.pb.h"
+#include "worker/job/check_input.h"
 #include "worker/job/elastic.h"
-#include "worker/job/field_path.h"
-#include "worker/job/fields.h"
 #include "worker/job/job.h"
+#include "worker/job/job_checker.h"
 #include "worker/job/mesh.h"
 #include "worker/job/optimizers.h"
 
 namespace braid::worker {
 namespace {
 
-/// Refuses in the name of the job, where it has one.
-class Checker {
- public:
-  explicit Checker(const proto::Job& job) : job_(job) {}
-
-  void require(bool good, const std::string& what) const {
-    if (!good) throw InvalidArgument((job_.name().empty() ? "" : "job '" + job_.name() + "': ") + what);
-  }
-
-  /// What the table says of the fields that begin so.
-  void fields(std::string_view prefix) const {
-    for (const JobField& field : job_fields())
-      if (!field.is_of_column() && field.path().starts_with(prefix)) check(field);
-  }
-
-  /// What it says of the ranges of an optimizer's fields holds for those of a group.
-  void fields_of_group(const proto::OptimizerGroup& group, const std::string& place) const {
-    constexpr std::string_view kPrefix = "optimizer.";
-    for (const JobField& field : job_fields()) {
-      if (!field.range() || !field.path().starts_with(kPrefix)) continue;
-      const std::string name = field.path().substr(kPrefix.size());
-      if (!group.GetDescriptor()->FindFieldByName(name)) continue;
-      for (const double value : numbers_at(group, name))
-        in_range(fmt::format("{}.{}", place, name), *field.range(), value);
-    }
-  }
-
-  /// The same of a column of the schema.
-  void fields_of_column(const proto::Column& column) const {
-    constexpr std::string_view kPrefix = "input.columns.";
-    for (const JobField& field : job_fields()) {
-      if (!field.range() || !field.is_of_column()) continue;
-      const std::string name = field.path().substr(kPrefix.size());
-      if (!is_set(column, name)) continue;
-      for (const double value : numbers_at(column, name))
-        in_range(fmt::format("input.columns: {} of column '{}'", name, column.name()), *field.range(), value);
-    }
-  }
-
- private:
-  void check(const JobField& field) const {
-    if (!is_set(job_, field.path())) {
-      require(!field.is_needed(), field.path() + " is missing" + known(field.path()));
-      if (const Reason& reason = field.needed_because())
-        if (const std::string why = reason({job_}); !why.empty())
-          require(false, why + " needs " + field.path());
-      return;
-    }
-    if (!field.range()) return;
-    for (const double value : numbers_at(job_, field.path())) in_range(field.path(), *field.range(), value);
-  }
-
-  void in_range(const std::string& path, const Range& range, double value) const {
-    const bool no_number = std::isinf(range.most) && !std::isfinite(value);
-    require(!no_number, fmt::format("{} must be finite, got {}", path, value));
-    require(range.contains(value), fmt::format("{} {}, got {}", path, range.says, value));
-  }
-
-  /// " (IDX, CSV or CRITEO)" of an enum.
-  std::string known(const std::string& path) const {
-    const std::vector<std::string> names = enum_names(job_, path);
-    std::string text;
-    for (std::size_t i = 0; i < names.size(); ++i)
-      text += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + names[i];
-    return text.empty() ? "" : " (" + text + ")";
-  }
-
-  const proto::Job& job_;
-};
-
-/// input.shard DYNAMIC is of use where workers need not wait for each other.
-void check_dynamic_shard(const proto::Job& job, const Checker& check) {
-  if (job.input().shard() != proto::Input::DYNAMIC) return;
-  const proto::Strategy& strategy = job.strategy();
-  const bool alone = strategy.kind() == proto::Strategy::LOCAL;
-  const std::string kind = proto::Strategy::Kind_Name(strategy.kind());
-  check.require(
-      alone || strategy.kind() == proto::Strategy::PS,
-      "input.shard DYNAMIC gives fast workers more batches than slow ones, but under strategy.kind " + kind +
-          " all workers make each step together: use PS with consistency ASP");
-  check.require(
-      alone || strategy.consistency() == proto::Strategy::ASP,
-      "input.shard DYNAMIC gives fast workers more batches than slow ones, but under strategy.consistency " +
-          proto::Strategy::Consistency_Name(strategy.consistency()) +
-          " workers wait for each other: use ASP");
-  check.require(!job.input().carry_remainder(),
-                "input.shard DYNAMIC ends each epoch with a whole batch: it takes no input.carry_remainder");
-  check.require(!job.input().has_follow(),
-                "input.shard DYNAMIC is for files that are all there: it takes no input.follow");
-}
-
-void check_kafka(const proto::Job& job, const Checker& check) {
-  const proto::Input& input = job.input();
-  const proto::Input::Format format = input.format();
-  for (const std::string& name : input.test_files())
-    check.require(!is_kafka(name), "input.test_files: kafka:// has no end: take test rows from files");
-  const bool any = std::ranges::any_of(input.train_files(), is_kafka);
-  check.require(any || (input.follow().begin() == proto::Follow::EARLIEST && input.follow().records() == 0),
-                "input.follow.begin and records are for kafka:// in train_files");
-  if (!any) return;
-  for (const std::string& name : input.train_files()) {
-    try {
-      kafka_name(name);
-    } catch (const InvalidArgument& error) {
-      check.require(false, "input.train_files: " + error.message());
-    }
-  }
-  check.require(input.has_follow(), "input.train_files: kafka:// needs input.follow { }");
-  check.require(
-      format == proto::Input::CSV || format == proto::Input::CRITEO || format == proto::Input::TFRECORD ||
-          format == proto::Input::TEXT,
-      "input.train_files: values of kafka:// are CSV, CRITEO, TEXT or TFRECORD (a tf.train.Example)");
-  check.require(!input.csv().header(),
-                "input.csv.header: values of kafka:// are records, whose fields are in the schema's order");
-}
-
-void check_input(const proto::Job& job, const Checker& check) {
-  const proto::Input& input = job.input();
-  for (const proto::Column* column : columns_of(job)) {
-    check.fields_of_column(*column);
-    check.require(!column->has_scale() || (std::isfinite(column->scale()) && column->scale() != 0),
-                  fmt::format("input.columns: scale of column '{}' must be finite and not 0, got {}",
-                              column->name(), column->scale()));
-  }
-  check.require(input.shard() != proto::Input::FILES || job.steps() > 0,
-                "input.shard FILES needs steps: the workers' files may differ in length");
-  check_dynamic_shard(job, check);
-  check_kafka(job, check);
-  check.require(input.shard() == proto::Input::ALL || input.shard() == proto::Input::DYNAMIC ||
-                    (input.format() != proto::Input::IDX && input.format() != proto::Input::SYNTHETIC &&
-                     input.format() != proto::Input::GENERATOR),
-                "input.shard is for CSV, CRITEO, NPY, TFRECORD, PARQUET, TEXT and MLPERF_DLRM");
-  check.require(input.read() != proto::Input::STREAM || input.shard() != proto::Input::ROWS,
-                "input.shard ROWS is for rows in memory: with input.read STREAM workers share "
-                "input.stream.virtual_shards");
-  if (input.has_follow()) {
-    check.require(
-        job.steps() > 0,
-        "input.follow needs steps, the most that the job may have: nobody knows how many rows will come");
-    check.require(can_stream(input),
-                  "input.follow is for CSV, CRITEO, TFRECORD, PARQUET, TEXT and MLPERF_DLRM");
-    check.require(input.train_files_size() == 1,
-                  "input.follow takes one name in train_files: a directory, a pattern in one, or kafka://");
-    check.require(input.read() != proto::Input::MEMORY && input.shard() == proto::Input::ALL &&
-                      input.shuffle_buffer() == 0 && !input.carry_remainder(),
-                  "input.follow streams its rows to all workers: it takes no input.read MEMORY, shard, "
-                  "shuffle_buffer and carry_remainder");
-    check.require(
-        !has_servers(job),
-        "input.follow is not for strategy.kind PS and PS_ALLREDUCE, whose workers may start again one "
-        "by one, and would then disagree on the files");
-  }
-  check.require(input.read() != proto::Input::STREAM || can_stream(input),
-                "input.read STREAM is for CSV, CRITEO, TFRECORD, PARQUET, TEXT and MLPERF_DLRM, not " +
-                    proto::Input::Format_Name(input.format()));
-}
-
 /// What can be checked before there is anything to stage: the rest of check_stage_options() needs the pools.
-void check_staging(const proto::Job& job, const Checker& check) {
+void check_staging(const proto::Job& job, const JobChecker& check) {
   const proto::Staging& staging = job.staging();
   check.require(staging.capacity() >= proto::Staging::AUTO,
                 fmt::format("staging.capacity must be at least 1 or AUTO, got {}",
@@ -212,7 +52,7 @@ void check_staging(const proto::Job& job, const Checker& check) {
                             job.streams().count() - 1, stream));
 }
 
-void check_strategy(const proto::Strategy& strategy, const Checker& check) {
+void check_strategy(const proto::Strategy& strategy, const JobChecker& check) {
   const proto::Tls& tls = strategy.tls();
   const int given = !tls.certificate_file().empty() + !tls.key_file().empty() + !tls.ca_file().empty();
   check.require(given == 0 || given == 3, "strategy.tls needs certificate_file, key_file and ca_file");
@@ -227,7 +67,7 @@ void check_strategy(const proto::Strategy& strategy, const Checker& check) {
 }
 
 /// How workers share what they learn: what several fields say together.
-void check_methods(const proto::Job& job, const Checker& check) {
+void check_methods(const proto::Job& job, const JobChecker& check) {
   const proto::Strategy& strategy = job.strategy();
   if (!is_all_reduce(job)) return;
   check.require(strategy.kind() != proto::Strategy::MIRRORED || strategy.backend() != proto::Strategy::MPI,
@@ -270,7 +110,7 @@ void check_methods(const proto::Job& job, const Checker& check) {
 }
 
 /// What needs the rows, the gradients or the graph of a whole step on each worker.
-void check_pipeline(const proto::Job& job, const Checker& check) {
+void check_pipeline(const proto::Job& job, const JobChecker& check) {
   if (job.strategy().kind() != proto::Strategy::PIPELINE) return;
   const std::int64_t parts = job.strategy().pipeline().micro_batches();
   const std::int64_t rows = job.input().global_batch_size();
@@ -307,7 +147,7 @@ void check_pipeline(const proto::Job& job, const Checker& check) {
          "checkpoint.every_steps");
 }
 
-void check_evaluation(const proto::Job& job, const Checker& check) {
+void check_evaluation(const proto::Job& job, const JobChecker& check) {
   const proto::Evaluation& evaluation = job.evaluation();
   const bool may_stop = evaluation.early_stopping().patience() > 0 || evaluation.has_target();
   const char* const field =
@@ -324,7 +164,7 @@ void check_evaluation(const proto::Job& job, const Checker& check) {
                                                                       : "input.test_files"));
 }
 
-void check_weights(const proto::Model& model, const Checker& check) {
+void check_weights(const proto::Model& model, const JobChecker& check) {
   const auto& weights = model.class_weights();
   check.require(
       weights.empty() || std::any_of(weights.begin(), weights.end(), [](double w) { return w > 0; }),
@@ -344,7 +184,7 @@ bool are_ports(std::string_view text) {
 }
 
 /// Of a graph as the model: what can be said before its file is read.
-void check_model(const proto::Job& job, const Checker& check) {
+void check_model(const proto::Job& job, const JobChecker& check) {
   const proto::Model& model = job.model();
   check.require(!model.name().empty() || model.has_graph(), "model.name is missing, and so is model.graph");
   if (!model.has_graph()) return;
@@ -377,7 +217,7 @@ void check_model(const proto::Job& job, const Checker& check) {
   }
 }
 
-void check_groups(const proto::Job& job, const Checker& check) {
+void check_groups(const proto::Job& job, const JobChecker& check) {
   for (int g = 0; g < job.optimizer().group_size(); ++g) {
     const std::string place = fmt::format("optimizer.group[{}]", g);
     check.require(!job.optimizer().group(g).match().empty(), place + ".match is missing");
@@ -397,15 +237,8 @@ void check_groups(const proto::Job& job, const Checker& check) {
 
 }  // namespace
 
-bool can_stream(const proto::Input& input) {
-  const proto::Input::Format format = input.format();
-  return format == proto::Input::CSV || format == proto::Input::CRITEO || format == proto::Input::TFRECORD ||
-         format == proto::Input::PARQUET || format == proto::Input::TEXT ||
-         format == proto::Input::MLPERF_DLRM;
-}
-
 void check_execution(const proto::Job& job) {
-  const Checker check(job);
+  const JobChecker check(job);
   check.fields("streams.");
   check.fields("runtime.");
   check.require(static_cast<std::uint32_t>(job.streams().priorities_size()) <= job.streams().count(),
@@ -414,7 +247,7 @@ void check_execution(const proto::Job& job) {
 }
 
 void check_job(const proto::Job& job) {
-  const Checker check(job);
+  const JobChecker check(job);
   check.fields("");
   check.require(job.steps() > 0 || job.epochs() > 0, "one of steps and epochs must be positive");
   check_input(job, check);

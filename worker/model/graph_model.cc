@@ -11,17 +11,16 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/autodiff/gradients.h"
-#include "engine/import/import.h"
 #include "engine/import/write_graph.h"
 #include "engine/ir/op.h"
 #include "proto/job.pb.h"
 #include "worker/model/bounded_sizes.h"
 #include "worker/model/decide_variables.h"
 #include "worker/model/def_graph.h"
+#include "worker/model/graph_half.h"
 #include "worker/model/graph_outputs.h"
 #include "worker/model/initial_values.h"
 #include "worker/model/kept_gradients.h"
-#include "worker/model/loss_of_values.h"
 #include "worker/model/patterns.h"
 #include "worker/model/promote.h"
 #include "worker/model/tables.h"
@@ -31,27 +30,6 @@
 
 namespace braid::worker {
 namespace {
-
-/// What to write in the job where an op keeps the graph from loading.
-std::string hint_for(const std::string& op) {
-  if (op.starts_with("Iterator") || op.ends_with("Dataset") || op.starts_with("Queue"))
-    return ": feed what it gives: feeds { value: \"" + op + ":0\" column: \"...\" }";
-  if (op.starts_with("ParseExample") || op.starts_with("ParseSingleExample") || op.starts_with("DecodeCSV"))
-    return ": feed what it parses: feeds { value: \"...\" column: \"...\" }";
-  if (op.starts_with("While") || op.starts_with("StatelessWhile") || op.starts_with("TensorList"))
-    return ": export the graph with its loops unrolled (Keras: unroll=True)";
-  if (op.starts_with("Stack") || op == "Enter")
-    return ": of a loop, or of its gradient: train with gradients: REDO, and with loops of known length";
-  if (op == "PyFunc" || op == "EagerPyFunc")
-    return ": code of the program that wrote the graph: feed its result";
-  return {};
-}
-
-struct Half {
-  ModelFile file;
-  Graph graph;
-  std::vector<std::string> roots;  // values, under their names in the graph
-};
 
 class GraphModelBuilder {
  public:
@@ -70,8 +48,8 @@ class GraphModelBuilder {
     read_inference();
     feed();
     choose_roots();
-    import(train_);
-    if (predict_) import(*predict_);
+    import_half(train_, feeds_.used_columns(), problems_);
+    if (predict_) import_half(*predict_, feeds_.used_columns(), problems_);
     problems_.refuse();
     shape_graph(train_);
     if (predict_) shape_graph(*predict_);
@@ -96,7 +74,7 @@ class GraphModelBuilder {
   std::string attached_to() const {
     return asked_.attach().prediction().empty() ? asked_.prediction() : asked_.attach().prediction();
   }
-  Half& predicting() { return predict_ ? *predict_ : train_; }
+  GraphHalf& predicting() { return predict_ ? *predict_ : train_; }
 
   // ---- names
 
@@ -105,28 +83,9 @@ class GraphModelBuilder {
         std::any_of(asked_.feeds().begin(), asked_.feeds().end(),
                     [](const proto::GraphFeed& f) { return !f.eval().empty() && f.eval() != f.constant(); });
     if (!asked_.inference_file().empty())
-      predict_.emplace(Half{read_model_file(asked_.inference_file()), {}, {}});
+      predict_.emplace(GraphHalf{read_model_file(asked_.inference_file()), {}, {}});
     else if (differs && !prediction_name().empty())
-      predict_.emplace(Half{original_, {}, {}});
-  }
-
-  /// The value of that name, or a problem. What runs behind a call for its effect is not part of its value.
-  std::string value(const ModelFile& file, const char* field, const std::string& name) {
-    const auto found = file.value_of(name);
-    if (!found) {
-      problems_.add(
-          fmt::format("model.graph.{}: '{}' has no value '{}'{}", field, file.source, name, file.hint(name)));
-      return {};
-    }
-    const NodeIndex index(file.graph);
-    ValueName value = parse_value_name(*found);
-    for (;;) {
-      const NodeDef& node = *index.find(value.node);
-      const bool waits = node.input_size() > 0 && node.input(node.input_size() - 1).starts_with('^');
-      const bool passes = node.op() == "Identity" || node.op() == "IdentityN";
-      if (!waits || !passes || value.output >= node.input_size()) return value.text();
-      value = parse_value_name(node.input(value.output));
-    }
+      predict_.emplace(GraphHalf{original_, {}, {}});
   }
 
   std::string label_column() const {
@@ -158,7 +117,7 @@ class GraphModelBuilder {
       else
         problems_.add("model.graph.attach.label: the data has no column '" + label + "'");
     }
-    for (Half* half : {&train_, predict_ ? &*predict_ : nullptr}) {
+    for (GraphHalf* half : {&train_, predict_ ? &*predict_ : nullptr}) {
       if (!half) continue;
       reserve_names(half->file, output_names());
       put_feeds(half->file, feeds_, columns_, half != &train_, predict_.has_value(), problems_);
@@ -173,10 +132,11 @@ class GraphModelBuilder {
 
   void choose_roots() {
     if (asked_.has_attach())
-      loss_ = value(train_.file, "attach.prediction", attached_to());
+      loss_ = value_for(train_.file, "attach.prediction", attached_to(), problems_);
     else
-      loss_ = value(train_.file, "loss", asked_.loss());
-    if (!prediction_name().empty()) prediction_ = value(predicting().file, "prediction", prediction_name());
+      loss_ = value_for(train_.file, "loss", asked_.loss(), problems_);
+    if (!prediction_name().empty())
+      prediction_ = value_for(predicting().file, "prediction", prediction_name(), problems_);
     if (job_.strategy().kind() == proto::Strategy::MIRRORED && problems_.none()) join();
     train_.roots.push_back(loss_);
     if (!prediction_name().empty()) predicting().roots.push_back(prediction_);
@@ -211,14 +171,14 @@ class GraphModelBuilder {
     towers_ = towers.count;
     if (towers_ == 0) return;
     log_info("model.graph '{}': {} towers, which are replicas now", asked_.file(), towers_);
-    std::string loss = value(train_.file, "loss", asked_.loss());
+    std::string loss = value_for(train_.file, "loss", asked_.loss(), problems_);
     if (predict_) join_towers(predict_->file.graph, loss, prediction_);
   }
 
   void keep_gradients(const std::function<bool(const std::string&)>& trained) {
     const auto op = train_.file.value_of(asked_.train_op());
     if (!op) {
-      value(train_.file, "train_op", asked_.train_op());  // which says so
+      value_for(train_.file, "train_op", asked_.train_op(), problems_);  // which says so
       return;
     }
     kept_ = find_kept_gradients(train_.file, parse_value_name(*op).node, *initial_,
@@ -233,22 +193,7 @@ class GraphModelBuilder {
 
   // ---- the graphs
 
-  void import(Half& half) {
-    std::erase(half.roots, std::string());  // told already
-    if (half.roots.empty()) return;
-    ImportOptions options{.roots = half.roots};
-    for (const std::string& column : feeds_.used_columns()) options.roots.push_back(column);
-    ImportResult result = try_import_graph(half.file.graph, options);
-    for (const ImportProblem& problem : result.problems) {
-      const auto call = half.file.call_problems.find(problem.node);
-      problems_.add(fmt::format("[{}] node '{}': {}{}", problem.op, problem.node,
-                                call == half.file.call_problems.end() ? problem.reason : call->second,
-                                hint_for(problem.op)));
-    }
-    half.graph = std::move(result.graph);
-  }
-
-  void shape_graph(Half& half) {
+  void shape_graph(GraphHalf& half) {
     promote(half);
     bound_sizes(half.graph, half.roots);
     gather_from_variables(half.graph);
@@ -259,7 +204,7 @@ class GraphModelBuilder {
   }
 
   /// Constants that are to be trained become variables of their names.
-  void promote(Half& half) {
+  void promote(GraphHalf& half) {
     const auto chosen = [&](const std::string& name) {
       if (promote_.is_set()) return promote_.matches(name);
       return half.file.initializers && half.file.initializers->contains(name);
@@ -287,22 +232,11 @@ class GraphModelBuilder {
     using proto::Evaluation;
     const auto asked = job_.evaluation().metric();
     if (asked == Evaluation::RMSE || asked == Evaluation::MAE) return SaidOfPrediction::IsValue;
+    const InputColumn* column = find_column(label_column());
+    const bool several = column && column->row.is_static() && column->row.elements() != 1;
     const Graph& predicts = predict_ ? predict_->graph : train_.graph;
-    const Graph& train = train_.graph;
-    const ValueRef prediction = predicts.parse_value(prediction_), loss = train.parse_value(loss_);
-    for (const ValueRef& each : {behind_shapes(predicts, prediction), prediction}) {
-      const NodeId found = train.find(predicts.node(each.node).name);
-      if (found == kNoNode || train.node(found).op != predicts.node(each.node).op) continue;
-      if (is_loss_of_values(train, {found, each.output}, loss)) return SaidOfPrediction::IsValue;
-      if (is_loss_of_class_logits(train, {found, each.output}, loss)) return SaidOfPrediction::IsClassLogits;
-      const NodeId label = train.find(label_column());
-      const InputColumn* column = find_column(label_column());
-      const bool several = column && column->row.is_static() && column->row.elements() != 1;
-      const bool logits = label != kNoNode && is_loss_of_logits(train, {found, each.output}, label, loss) &&
-                          !(several && is_compared(train, label));
-      return logits ? SaidOfPrediction::IsLogit : SaidOfPrediction::Nothing;
-    }
-    return SaidOfPrediction::Nothing;
+    return said_by_loss(train_.graph, train_.graph.parse_value(loss_), predicts,
+                        predicts.parse_value(prediction_), label_column(), several);
   }
 
   void add_outputs() {
@@ -370,7 +304,7 @@ class GraphModelBuilder {
   }
 
   /// What has been replaced goes.
-  void clean_up(Half& half, bool predicts, bool trains) {
+  void clean_up(GraphHalf& half, bool predicts, bool trains) {
     std::set<std::string> roots(updates_.begin(), updates_.end());
     if (trains) roots.insert(parse_value_name(loss_).node);
     for (const GivenGradient& given : kept_)
@@ -428,8 +362,8 @@ class GraphModelBuilder {
   ModelFile original_;
   std::optional<InitialValues> initial_;
   std::optional<TrainableVariables> may_train_;
-  Half train_;
-  std::optional<Half> predict_;  // where the model predicts otherwise than it trains
+  GraphHalf train_;
+  std::optional<GraphHalf> predict_;  // where the model predicts otherwise than it trains
   GraphFeeds feeds_;
   std::string loss_, prediction_;
   int towers_ = 0;

@@ -6,6 +6,7 @@
 
 #include "engine/ir/op.h"
 #include "proto/job.pb.h"
+#include "worker/model/loss_of_values.h"
 #include "worker/step/training_graph.h"
 
 namespace braid::worker {
@@ -121,6 +122,21 @@ ValueRef scalar_loss(Graph& graph, ValueRef loss) {
 
 std::vector<std::string> output_names() {
   return {"probability", "logit", "class", "probabilities", "logits", "value"};
+}
+
+SaidOfPrediction said_by_loss(const Graph& train, ValueRef loss, const Graph& predicts, ValueRef prediction,
+                              const std::string& label, bool several) {
+  for (const ValueRef& each : {behind_shapes(predicts, prediction), prediction}) {
+    const NodeId found = train.find(predicts.node(each.node).name);
+    if (found == kNoNode || train.node(found).op != predicts.node(each.node).op) continue;
+    if (is_loss_of_values(train, {found, each.output}, loss)) return SaidOfPrediction::IsValue;
+    if (is_loss_of_class_logits(train, {found, each.output}, loss)) return SaidOfPrediction::IsClassLogits;
+    const NodeId fed = train.find(label);
+    const bool logits = fed != kNoNode && is_loss_of_logits(train, {found, each.output}, fed, loss) &&
+                        !(several && is_compared(train, fed));
+    return logits ? SaidOfPrediction::IsLogit : SaidOfPrediction::Nothing;
+  }
+  return SaidOfPrediction::Nothing;
 }
 
 PredictedValue predicted_value(const Graph& graph, ValueRef prediction, const proto::AttachedLoss* attached,

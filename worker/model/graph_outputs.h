@@ -41,6 +41,11 @@ ValueRef behind_shapes(const Graph& graph, ValueRef value);
 /// What a loss, or the job, says of the prediction.
 enum class SaidOfPrediction { Nothing, IsValue, IsLogit, IsClassLogits };
 
+/// What the loss of `train` says of `prediction`, also where the graph that predicts, `predicts`, is another
+/// one: a node of its name and op is its own. `label`: its placeholder; `several`: a row has several labels.
+SaidOfPrediction said_by_loss(const Graph& train, ValueRef loss, const Graph& predicts, ValueRef prediction,
+                              const std::string& label, bool several);
+
 /// What `prediction` is: by the attached loss, if any; else a Sigmoid or Softmax tells (and its input is the
 /// logits), else what is said of it, else the label's column: integers are classes, one number
 /// a row 0 or 1. Logits of as many labels as a row has are probabilities, each of one label; softmax beside a

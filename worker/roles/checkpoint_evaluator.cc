@@ -15,6 +15,7 @@
 #include "worker/evaluation/forward_job.h"
 #include "worker/evaluation/job_metrics.h"
 #include "worker/input/data.h"
+#include "worker/input/job_model.h"
 #include "worker/job/job.h"
 #include "worker/metrics/metrics_json.h"
 #include "worker/strategies/strategy.h"

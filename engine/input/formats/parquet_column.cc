@@ -5,7 +5,6 @@
 #include <parquet/types.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -22,65 +21,6 @@ constexpr std::int64_t kBatch = 8192;
 
 [[noreturn]] void ends_early() { throw DataLoss("ends before its rows do"); }
 
-bool is_decimal(const parquet::ColumnDescriptor& column) {
-  return column.logical_type() && column.logical_type()->is_decimal();
-}
-bool is_half(const parquet::ColumnDescriptor& column) {
-  return column.logical_type() && column.logical_type()->is_float16();
-}
-
-ParquetKind kind_of_leaf(const parquet::ColumnDescriptor& column) {
-  switch (column.physical_type()) {
-    case Type::BOOLEAN:
-      return ParquetKind::Int;
-    case Type::INT32:
-    case Type::INT64:
-      return is_decimal(column) ? ParquetKind::Float : ParquetKind::Int;
-    case Type::INT96:
-      return ParquetKind::Int;
-    case Type::FLOAT:
-    case Type::DOUBLE:
-      return ParquetKind::Float;
-    case Type::BYTE_ARRAY:
-      return is_decimal(column) ? ParquetKind::Float : ParquetKind::Text;
-    case Type::FIXED_LEN_BYTE_ARRAY:
-      return is_decimal(column) || is_half(column) ? ParquetKind::Float : ParquetKind::Text;
-    default:
-      throw InvalidArgument("has a type that is not read: " + parquet::TypeToString(column.physical_type()));
-  }
-}
-
-/// A value means value * times / parts, which rounds once: seconds of a time, the number of a decimal.
-struct Unit {
-  double times = 1, parts = 1;
-};
-
-/// Of dates and timestamps; nothing of other columns.
-std::optional<Unit> time_unit(const parquet::ColumnDescriptor& column) {
-  constexpr double kDay = 86400;
-  if (column.physical_type() == Type::INT96) return Unit{.parts = 1e9};
-  const auto& type = column.logical_type();
-  if (!type) return std::nullopt;
-  if (type->is_date()) return Unit{.times = kDay};
-  if (!type->is_timestamp()) return std::nullopt;
-  switch (static_cast<const parquet::TimestampLogicalType&>(*type).time_unit()) {
-    case parquet::LogicalType::TimeUnit::MILLIS:
-      return Unit{.parts = 1e3};
-    case parquet::LogicalType::TimeUnit::MICROS:
-      return Unit{.parts = 1e6};
-    case parquet::LogicalType::TimeUnit::NANOS:
-      return Unit{.parts = 1e9};
-    default:
-      return std::nullopt;
-  }
-}
-
-/// What a value counts: of decimals and, where they are asked for, of times.
-Unit unit_of(const parquet::ColumnDescriptor& column, const ParquetLeaf& leaf) {
-  if (leaf.as_seconds) return time_unit(column).value();
-  return {.parts = is_decimal(column) ? std::pow(10.0, column.type_scale()) : 1.0};
-}
-
 /// Values as they are stored, and what they mean.
 template <class DType>
 class ColumnOf : public ParquetColumnReader {
@@ -93,7 +33,8 @@ class ColumnOf : public ParquetColumnReader {
         column_(*reader_->descr()),
         leaf_(leaf),
         max_definition_(column_.max_definition_level()),
-        unit_(unit_of(column_, leaf)),
+        unit_(parquet_unit(column_, leaf)),
+        is_half_(is_parquet_half(column_)),
         is_unsigned_(column_.converted_type() == ConvertedType::UINT_8 ||
                      column_.converted_type() == ConvertedType::UINT_16 ||
                      column_.converted_type() == ConvertedType::UINT_32 ||
@@ -298,7 +239,7 @@ class ColumnOf : public ParquetColumnReader {
       const auto length = length_of(value);
       if (leaf_.kind == ParquetKind::Text)
         values.texts.emplace_back(reinterpret_cast<const char*>(value.ptr), length);
-      else if (is_half(column_))
+      else if (is_half_)
         values.floats.push_back(half_to_float(value.ptr));
       else
         values.floats.push_back(decimal_of_bytes(value.ptr, static_cast<std::int64_t>(length)) / unit_.parts);
@@ -328,8 +269,8 @@ class ColumnOf : public ParquetColumnReader {
   const parquet::ColumnDescriptor& column_;
   const ParquetLeaf leaf_;
   const std::int16_t max_definition_;
-  const Unit unit_;
-  const bool is_unsigned_;
+  const ParquetUnit unit_;
+  const bool is_half_, is_unsigned_;
 
   struct Plain {  // std::vector<bool> has no data()
     std::unique_ptr<T[]> data_;
@@ -384,42 +325,6 @@ std::unique_ptr<ParquetColumnReader> open_as(parquet::RowGroupReader& group, con
 }
 
 }  // namespace
-
-std::vector<std::string> parquet_column_names(const parquet::SchemaDescriptor& schema) {
-  std::vector<std::string> names;
-  for (int i = 0; i < schema.group_node()->field_count(); ++i)
-    names.push_back(schema.group_node()->field(i)->name());
-  return names;
-}
-
-std::optional<ParquetLeaf> find_parquet_leaf(const parquet::SchemaDescriptor& schema,
-                                             const std::string& name) {
-  std::optional<ParquetLeaf> found;
-  for (int i = 0; i < schema.num_columns(); ++i) {
-    if (schema.GetColumnRoot(i)->name() != name) continue;
-    const parquet::ColumnDescriptor& column = *schema.Column(i);
-    if (found && schema.GetColumnRoot(found->column) != schema.GetColumnRoot(i))
-      throw InvalidArgument("is there twice, and a name means one");
-    // "c", or "c.list.element"; what is longer is in a struct, as one element may be, too.
-    const bool is_list = column.max_repetition_level() == 1;
-    const std::size_t longest = is_list ? 3 : 1;
-    if (found || column.max_repetition_level() > 1 || column.path()->ToDotVector().size() > longest)
-      throw InvalidArgument("is nested: only lists of one level are read");
-    found = ParquetLeaf{i, kind_of_leaf(column), is_list};
-  }
-  return found;
-}
-
-bool is_parquet_date(const parquet::SchemaDescriptor& schema, const ParquetLeaf& leaf) {
-  const auto& type = schema.Column(leaf.column)->logical_type();
-  return type && type->is_date();
-}
-
-ParquetLeaf as_parquet_time(const parquet::SchemaDescriptor& schema, ParquetLeaf leaf) {
-  leaf.as_seconds = time_unit(*schema.Column(leaf.column)).has_value();
-  if (leaf.as_seconds) leaf.kind = ParquetKind::Float;
-  return leaf;
-}
 
 std::unique_ptr<ParquetColumnReader> ParquetColumnReader::open(parquet::RowGroupReader& group,
                                                                const ParquetLeaf& leaf, std::int64_t skip,

@@ -3,97 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <cstring>
 #include <map>
 #include <numeric>
 #include <utility>
 
 #include "base/error.h"
 #include "base/init.h"
+#include "engine/input/schema/gather_rows.h"
 #include "engine/input/schema/ragged_batch.h"
 #include "engine/input/schema/ragged_room.h"
+#include "engine/input/schema/shuffled_rows.h"
 #include "engine/input/stream/streamed_rows.h"
 
 namespace braid {
 namespace {
 
-/// Elements of one row of a column.
-std::int64_t row_elements(const TableColumn& column) {
-  std::int64_t n = 1;
-  for (int axis = 1; axis < column.data.shape().rank(); ++axis) n *= column.data.shape()[axis];
-  return n;
-}
-
-/// Random numbers in order, made by the thousand.
-class Draws {
- public:
-  explicit Draws(RngKey key) : key_(key) {}
-  /// Below `bound`.
-  std::size_t next(std::size_t bound) {
-    if (at_ == bits_.size()) {
-      fill_bits(key_, first_, bits_);
-      first_ += bits_.size();
-      at_ = 0;
-    }
-    const std::uint64_t r = (std::uint64_t{bits_[at_]} << 32) | bits_[at_ + 1];
-    at_ += 2;
-    return static_cast<std::size_t>(r % bound);
-  }
-
- private:
-  RngKey key_;
-  std::uint64_t first_ = 0;
-  std::array<std::uint32_t, 4096> bits_;
-  std::size_t at_ = bits_.size();
-};
-
-/// Fisher-Yates with counter-based bits.
-void permute(std::vector<std::int64_t>& order, RngKey key) {
-  std::vector<std::uint32_t> bits(order.size() * 2);
-  fill_bits(key, 0, bits);
-  for (std::size_t i = order.size(); i > 1; --i) {
-    const std::uint64_t r = (std::uint64_t{bits[2 * i - 2]} << 32) | bits[2 * i - 1];
-    std::swap(order[i - 1], order[r % i]);
-  }
-}
-
-/// What a buffer of `capacity` rows gives, from which a random one is taken and replaced by the next of the
-/// file.
-void draw_from_buffer(std::vector<std::int64_t>& order, std::size_t capacity, RngKey key) {
-  Draws draws(key);
-  std::vector<std::int64_t> buffer(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(capacity));
-  std::size_t next = capacity;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const std::size_t taken = draws.next(buffer.size());
-    const std::int64_t row = buffer[taken];
-    if (next < order.size()) {
-      buffer[taken] = order[next++];  // not overwritten yet: next is ahead of i by the buffer
-    } else {
-      buffer[taken] = buffer.back();
-      buffer.pop_back();
-    }
-    order[i] = row;
-  }
-}
-
 /// Orders of epochs that are kept: of the epoch before, while threads still make its last batches, of this
 /// one and of the next.
 constexpr std::size_t kOrders = 3;
-
-/// Rows that lie anywhere: each is a cache miss or several, which are begun some rows ahead.
-void copy_rows(const std::byte* from, std::size_t row_bytes, const std::vector<std::int64_t>& rows,
-               std::byte* to) {
-  constexpr std::size_t kLine = 64, kAhead = 12, kMostLines = 8;
-  const std::size_t lines = std::min(row_bytes / kLine + 1, kMostLines);
-  const auto at = [&](std::size_t r) { return from + static_cast<std::size_t>(rows[r]) * row_bytes; };
-  for (std::size_t r = 0; r < rows.size(); ++r, to += row_bytes) {
-    if (r + kAhead < rows.size())
-      for (std::size_t line = 0; line < lines; ++line) __builtin_prefetch(at(r + kAhead) + line * kLine);
-    std::memcpy(to, at(r), row_bytes);
-  }
-}
 
 }  // namespace
 
@@ -256,14 +184,11 @@ std::int64_t Batcher::global_rows_of(std::uint64_t ticket) const {
 std::int64_t Batcher::rows_of(std::uint64_t ticket) const { return part_of(global_rows_of(ticket)).rows; }
 
 Batcher::Order Batcher::order_of(std::uint64_t epoch) const {
+  if (options_.shuffle)
+    return std::make_shared<const std::vector<std::int64_t>>(
+        shuffled_rows(rows_, make_rng_key(options_.seed, "shuffle", epoch), options_.shuffle_buffer));
   auto order = std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(rows_));
   std::iota(order->begin(), order->end(), 0);
-  if (!options_.shuffle) return order;
-  const RngKey key = make_rng_key(options_.seed, "shuffle", epoch);
-  if (options_.shuffle_buffer > 0 && options_.shuffle_buffer < rows_)
-    draw_from_buffer(*order, static_cast<std::size_t>(options_.shuffle_buffer), key);
-  else
-    permute(*order, key);
   return order;
 }
 
@@ -350,18 +275,7 @@ std::string Batcher::cursor(std::uint64_t ticket) const {
 
 void Batcher::copy_column(std::size_t column, const Table& table, const std::vector<std::int64_t>& rows,
                           std::byte* out) const {
-  const TableColumn& from = column_of(table, column);
-  const std::int64_t n = row_elements(from);
-  if (from.data.dtype() == dtype(column)) {
-    copy_rows(from.data.raw(), static_cast<std::size_t>(n) * dtype_size(from.data.dtype()), rows, out);
-    return;
-  }
-  auto* to = reinterpret_cast<float*>(out);
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(from.data.raw());
-  for (const std::int64_t r : rows) {
-    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(bytes[r * n + i]) * from.scale;
-    to += n;
-  }
+  gather_rows(column_of(table, column), rows, dtype(column), out);
 }
 
 /// Of a batch.

@@ -12,6 +12,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/temp_dir.h"
 #include "worker/input/data.h"
+#include "worker/input/job_model.h"
 #include "worker/job/job.h"
 
 namespace braid::worker {

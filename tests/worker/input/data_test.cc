@@ -1,5 +1,6 @@
 // A job's input becomes tables: formats, globs, shards, vocabularies, and what is refused.
 #include "worker/input/data.h"
+#include "worker/input/job_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

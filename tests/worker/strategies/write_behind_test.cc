@@ -9,6 +9,7 @@
 #include "tests/worker/methods/ranks.h"
 #include "worker/input/columns.h"
 #include "worker/input/data.h"
+#include "worker/input/job_model.h"
 #include "worker/step/training_program.h"
 #include "worker/strategies/strategy.h"
 
