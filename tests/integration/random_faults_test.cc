@@ -149,7 +149,7 @@ class RandomFaults : public IntegrationTest {
 };
 
 TEST_F(RandomFaults, EndInTimeAndGoOn) {
-  const std::uint64_t first = number_of("BRAID_RANDOM_SEED", 1), faults = number_of("BRAID_RANDOM_FAULTS", 8);
+  const std::uint64_t first = number_of("BRAID_RANDOM_SEED", 1), faults = number_of("BRAID_RANDOM_FAULTS", 5);
   for (std::uint64_t seed = first; seed < first + faults && !HasFailure(); ++seed) suffers(seed);
 }
 
