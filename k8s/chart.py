@@ -9,6 +9,8 @@ import pathlib
 
 import yaml
 
+import rules
+
 CHART = pathlib.Path(__file__).resolve().parent / "chart"
 
 # Values for which the chart says what an overlay says: (case, values, overlay).
@@ -37,6 +39,21 @@ MORE = [
             "labels": {"team": "ranking"},
         },
     ),
+    (
+        "chart that reads a store",
+        {"kind": "tfjob", "envFrom": [{"secretRef": {"name": "bucket"}}], "serviceAccount": "readers"},
+    ),
+    (
+        "chart mpijob that reads a store",
+        {
+            "kind": "mpijob",
+            "envFrom": [{"secretRef": {"name": "bucket"}}],
+            "passOn": ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"],
+            "serviceAccount": "readers",
+        },
+    ),
+    ("chart plain on shared cards", {"kind": "plain", "gpus": 1, "mps": {"pipe": "/tmp/nvidia-mps"}}),
+    ("chart mpijob on shared cards", {"kind": "mpijob", "gpus": 1, "mps": {"pipe": "/run/nvidia/mps"}}),
 ]
 # Values that are refused, and what the refusal says.
 REFUSED = [
@@ -45,6 +62,9 @@ REFUSED = [
     ("a plain job in Kueue", {"kind": "plain", "queue": {"kueue": "users"}}, "jobset"),
     ("data ports that the job does not keep to", {"dataPorts": "5000-5010"}, "data_ports"),
     ("no time for a checkpoint", {"graceSeconds": 10}, "graceSeconds"),
+    ("a misspelt source of variables", {"envFrom": [{"secretref": {"name": "bucket"}}]}, "secretref"),
+    ("variables for an mpirun that there is not", {"kind": "tfjob", "passOn": ["AWS_REGION"]}, "mpijob"),
+    ("MPS without a card", {"mps": {"pipe": "/tmp/nvidia-mps"}}, "gpus"),
     ("a token without a Secret", {"token": {"secret": ""}}, "secret"),
 ]
 # What a release adds to names and labels of its own.
@@ -108,6 +128,34 @@ def without_release(node):
     return out
 
 
+def task_containers(objects):
+    """(name of the task's kind, pod, container) of every pod."""
+    for thing in objects:
+        for where, template in rules.pod_templates(thing):
+            component = template["metadata"]["labels"]["app.kubernetes.io/component"]
+            for container in template["spec"]["containers"]:
+                yield component, template["spec"], container
+
+
+def missing_settings(cases):
+    """Whether what was asked for is in the pods that it is for: a schema and the rules do not miss it."""
+    found = []
+    for case in ("chart that reads a store", "chart mpijob that reads a store"):
+        for component, pod, container in task_containers(cases[case]):
+            reads = container.get("command") != ["/usr/sbin/sshd"]
+            if pod.get("serviceAccountName") != "readers":
+                found.append(f"{case}: {component} has no service account")
+            if container.get("envFrom") != ([{"secretRef": {"name": "bucket"}}] if reads else None):
+                found.append(f"{case}: {component} has envFrom {container.get('envFrom')}")
+            if component == "launcher" and "-x AWS_SECRET_ACCESS_KEY" not in " ".join(container["args"]):
+                found.append(f"{case}: mpirun does not pass the credentials on")
+    for case in ("chart plain on shared cards", "chart mpijob on shared cards"):
+        for component, pod, _ in task_containers(cases[case]):
+            if pod.get("hostIPC", False) != (component == "worker"):
+                found.append(f"{case}: hostIPC of {component} is {pod.get('hostIPC')}")
+    return found
+
+
 def normal(objects):
     things = {}
     for thing in copy.deepcopy(objects):
@@ -140,7 +188,7 @@ def differences(cases, overlays):
     for thing in cases["chart, another release"]:
         if not thing["metadata"]["name"].startswith("ranking-7"):
             found.append(f"chart: {thing['kind']}/{thing['metadata']['name']} would be another job's, too")
-    return found
+    return found + missing_settings(cases)
 
 
 def accepted_mistakes():

@@ -40,6 +40,14 @@ def add_master(objects):
     replicas["Master"] = copy.deepcopy(replicas["Chief"])
 
 
+def share_with_own_memory(objects):
+    """MPS by hand, but /dev/shm is still the pod's own."""
+    spec = pod(objects, "Job", "braid-worker")
+    spec["hostIPC"] = True
+    spec["volumes"].append({"name": "mps", "hostPath": {"path": "/tmp/nvidia-mps"}})
+    spec["containers"][0]["volumeMounts"].append({"name": "mps", "mountPath": "/tmp/nvidia-mps"})
+
+
 # (overlay, what, how). These only the schema of a custom kind can see.
 FOR_CRDS = [
     ("tfjob", "misspelt field of a TFJob", lambda o: rename(tf(o)["runPolicy"], "backoffLimit", "backofLimit")),
@@ -59,6 +67,13 @@ FOR_ALL = [
         "plain-gpu",
         "little shared memory beside a card",
         lambda o: pod(o, "Job", "braid-worker")["volumes"][2]["emptyDir"].update(sizeLimit="64Mi"),
+    ),
+    ("plain-gpu", "the node's IPC without MPS", lambda o: pod(o, "Job", "braid-worker").update(hostIPC=True)),
+    ("plain-gpu", "MPS without the node's /dev/shm", share_with_own_memory),
+    (
+        "plain-gpu",
+        "a folder of the node",
+        lambda o: pod(o, "Job", "braid-worker")["volumes"].append({"name": "all", "hostPath": {"path": "/"}}),
     ),
     (
         "plain",

@@ -58,10 +58,28 @@ def check_gpus(objects):
             if not any(cards):
                 continue
             shm = [v["emptyDir"].get("sizeLimit") for v in template["spec"].get("volumes", []) if v["name"] == "shm"]
-            if not shm or not str(shm[0]).endswith("Gi"):
+            if not template["spec"].get("hostIPC") and (not shm or not str(shm[0]).endswith("Gi")):
                 yield f"{where}: /dev/shm is too small for NCCL"
             if template["metadata"]["labels"].get("app.kubernetes.io/component") == "ps":
                 yield f"{where}: servers compute on the CPU"
+
+
+def check_host(objects):
+    """Pods share the node's IPC and a folder of it only to reach an MPS daemon, for a card that they have."""
+    for thing in objects:
+        for where, template in pod_templates(thing):
+            spec = template["spec"]
+            if spec.get("hostNetwork") or spec.get("hostPID"):
+                yield f"{where}: pods have a network and processes of their own"
+            folders = {v["name"] for v in spec.get("volumes", []) if "hostPath" in v}
+            cards = [c["resources"].get("limits", {}).get("nvidia.com/gpu", 0) for c in spec["containers"]]
+            mounts = [m for c in spec["containers"] for m in c.get("volumeMounts", []) if m["name"] in folders]
+            shares = [m["mountPath"] for m in mounts] == ["/tmp/nvidia-mps"] and any(cards)
+            if (spec.get("hostIPC", False) or bool(folders)) and not (spec.get("hostIPC") and shares):
+                yield f"{where}: hostIPC and the node's folders are for MPS, at /tmp/nvidia-mps of pods with a card"
+            own = [m for c in spec["containers"] for m in c.get("volumeMounts", []) if m["mountPath"] == "/dev/shm"]
+            if spec.get("hostIPC") and own:
+                yield f"{where}: its own /dev/shm hides the one through which the MPS daemon speaks"
 
 
 def check_tfjob(objects):
@@ -261,6 +279,7 @@ ALL = [
     check_mpijob,
     check_jobset,
     check_gpus,
+    check_host,
     check_pods,
     check_network_policy,
     check_labels,

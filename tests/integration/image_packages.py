@@ -3,8 +3,9 @@
     image_packages.py BINARY DOCKERFILE...
 
 The package of each library is dpkg's answer here. An image has it where its last stage but one installs it, or
-where a package that is installed depends on it. Libraries that belong to no package (Arrow's, of a Python
-package; CUDA's) come otherwise, and are left out. Exit code 77: this is no Debian system.
+where a package that is installed depends on it. Libraries that belong to no package (Arrow's and NCCL's, of Python
+packages) the build stage copies to /out, and the last stage from there; CUDA's toolkit is taken to be there. Exit code
+77: this is no Debian system.
 """
 import re
 import shutil
@@ -12,6 +13,7 @@ import subprocess
 import sys
 
 BASE = {"libc6", "libgcc-s1", "libstdc++6"}  # of debian:bookworm-slim
+TOOLKIT = re.compile(r"lib(cuda|cudart|cublas|cublasLt|cupti|nvrtc|nvidia-ml)\.so")
 
 
 def output(*command):
@@ -50,6 +52,16 @@ def packages_of_image(dockerfile):
     return found, missing
 
 
+def copied_libraries(dockerfile):
+    """Names without a version ("libarrow.so") that the build stage copies to /out, if the last stage takes them."""
+    text = open(dockerfile).read().replace("\\\n", " ")
+    runtime = text.index(" AS runtime")
+    if not re.search(r"^COPY --from=build /out/ /usr/local/lib/$", text[runtime:], re.M):
+        return set()
+    copies = re.findall(r"\bcp (.*?) /out/", text[:runtime])
+    return {name for words in copies for name in re.findall(r"[^\s/]+\.so(?=\.)", words)}
+
+
 def main():
     if not shutil.which("dpkg") or not shutil.which("readelf"):
         print("SKIPPED: no dpkg or readelf")
@@ -62,6 +74,9 @@ def main():
     problems = []
     for dockerfile in dockerfiles:
         there, unknown = packages_of_image(dockerfile)
+        copied = copied_libraries(dockerfile)
+        if "ca-certificates" not in there:
+            problems.append(f"{dockerfile} lacks ca-certificates: no server of https:// or s3:// would be believed")
         problems += [f"{dockerfile} installs {package}, which is not installed here" for package in unknown]
         for name, path in sorted(libraries.items()):
             package = package_of(path) if path else None
@@ -69,6 +84,8 @@ def main():
                 problems.append(f"{name}: not found here")
             elif package and package not in there | BASE:
                 problems.append(f"{dockerfile} lacks {package}, which has {name}")
+            elif not package and not TOOLKIT.match(name) and name.split(".so")[0] + ".so" not in copied:
+                problems.append(f"{dockerfile} does not copy {name}, which belongs to no package")
     print("\n".join(problems) or f"{len(libraries)} libraries are in {len(dockerfiles)} images")
     return 1 if problems else 0
 

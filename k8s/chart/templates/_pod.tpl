@@ -42,6 +42,9 @@ annotations:
 {{/* Where a pod may run, and as whom. */}}
 {{- define "braid.podPlace" -}}
 automountServiceAccountToken: false
+{{- with .Values.serviceAccount }}
+serviceAccountName: {{ . }}
+{{- end }}
 # SIGTERM makes a checkpoint: longer than the slowest one takes.
 terminationGracePeriodSeconds: {{ .Values.graceSeconds }}
 {{- if and .Values.queue.volcano (has .Values.kind (list "plain" "jobset")) }}
@@ -93,7 +96,15 @@ limits:
 {{- end }}
 {{- end }}
 
+{{/* dict "top" $ "card" true: the pod talks to the node's MPS daemon, through the node's own /dev/shm. */}}
+{{- define "braid.sharesCard" -}}
+{{- if and .card .top.Values.mps.pipe }}yes{{ end -}}
+{{- end }}
+
+{{/* dict "top" $ "card" true */}}
 {{- define "braid.mounts" -}}
+{{- $shares := include "braid.sharesCard" . -}}
+{{- with .top -}}
 volumeMounts:
   - name: job
     mountPath: /etc/braid
@@ -103,8 +114,10 @@ volumeMounts:
     {{- if .Values.checkpoints.claim }}
     subPath: {{ .Release.Name }}
     {{- end }}
+  {{- if not $shares }}
   - name: shm
     mountPath: /dev/shm
+  {{- end }}
   - name: tmp
     mountPath: /tmp
   {{- if .Values.data.volume }}
@@ -112,6 +125,12 @@ volumeMounts:
     mountPath: {{ .Values.data.path }}
     readOnly: true
   {{- end }}
+  {{- if $shares }}
+  # Where CUDA looks for the daemon.
+  - name: mps
+    mountPath: /tmp/nvidia-mps
+  {{- end }}
+{{- end }}
 {{- end }}
 
 {{/* dict "top" $ "card" true */}}
@@ -123,16 +142,24 @@ volumes:
   - name: checkpoints
     persistentVolumeClaim:
       claimName: {{ .top.Values.checkpoints.claim | default (printf "%s-checkpoints" .top.Release.Name) }}
+  {{- if not (include "braid.sharesCard" .) }}
   # The runtime's own is 64 MiB. Counts against the memory limit.
   - name: shm
     emptyDir:
       medium: Memory
       sizeLimit: {{ ternary "2Gi" "256Mi" .card }}
+  {{- end }}
   - name: tmp
     emptyDir: {}
   {{- with .top.Values.data.volume }}
   - name: data
     {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- if include "braid.sharesCard" . }}
+  - name: mps
+    hostPath:
+      path: {{ .top.Values.mps.pipe }}
+      type: Directory
   {{- end }}
 {{- end }}
 
@@ -158,6 +185,9 @@ volumes:
 {{- $computes := ne .component "ps" -}}
 {{- $card := and $computes (gt (int .top.Values.gpus) 0) -}}
 {{- include "braid.podPlace" .top }}
+{{- if include "braid.sharesCard" (dict "top" .top "card" $card) }}
+hostIPC: true
+{{- end }}
 containers:
   - name: {{ .container }}
     image: {{ include "braid.image" .top }}
@@ -175,6 +205,10 @@ containers:
         value: {{ printf "{\"cluster\": %s, \"task\": {\"type\": %q, \"index\": \"$(TASK_INDEX)\"}}" .cluster .component | quote }}
       {{- end }}
       {{- include "braid.variables" .top | nindent 6 }}
+    {{- with .top.Values.envFrom }}
+    envFrom:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
     ports:
       - name: {{ .port }}
         containerPort: 2222
@@ -202,7 +236,7 @@ containers:
     resources:
       {{- include "braid.resources" (dict "top" .top "computes" $computes "card" $card) | nindent 6 }}
     {{- include "braid.containerSecurity" . | nindent 4 }}
-    {{- include "braid.mounts" .top | nindent 4 }}
+    {{- include "braid.mounts" (dict "top" .top "card" $card) | nindent 4 }}
 {{ include "braid.volumes" (dict "top" .top "card" $card) }}
 {{- end }}
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Jobs in exactly the environments that Kubeflow's training operator (TFJob 1.9), its MPI operator (MPIJob v2beta1) and
 JobSet make, with pods as network namespaces: names from DNS, pods late and in any order, an address that changes,
-SIGTERM, workers that come and go, and only the ports that are fixed.
+SIGTERM, workers that come and go, and only the ports that are fixed. And `braid launch --hosts` between such pods.
 
 operators.py --braid BINARY. Exit code 77, which CTest takes for skipped, where there are no namespaces."""
 
@@ -203,6 +203,16 @@ def jobset(braid, folder):
     network.close()
 
 
+def ssh_agent(network, hosts):
+    """A program that does as ssh, by entering the pod's namespaces. `hosts`: the name that it is asked for -> pod."""
+    cases = "".join(f"{name}) pid={pod.holder.pid};;\n" for name, pod in hosts.items())
+    agent = network.folder / "ssh"
+    agent.write_text("#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do [ \"$1\" = -o ] && shift; shift; done\nhost=$1; shift\ncase $host in\n" + cases
+                     + "*) echo \"no host $host\" >&2; exit 255;;\nesac\nexec setsid -w nsenter -t $pid -n -m -u sh -c \"$*\"\n")
+    agent.chmod(0o755)
+    return agent
+
+
 def mpijob(braid, folder):
     """The launcher's host file, and its ssh, which enters the pods' namespaces."""
     if not shutil.which("mpirun"):
@@ -213,11 +223,7 @@ def mpijob(braid, folder):
     launcher = network.pod("braid-launcher")
     for pod in workers:
         network.publish(f"{pod.name}.braid.default.svc", pod.address)
-    cases = "".join(f"{p.name}.braid.default.svc) pid={p.holder.pid};;\n" for p in workers)
-    agent = network.folder / "ssh"
-    agent.write_text("#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do [ \"$1\" = -o ] && shift; shift; done\nhost=$1; shift\ncase $host in\n" + cases
-                     + "*) echo \"no host $host\" >&2; exit 255;;\nesac\nexec nsenter -t $pid -n -m -u sh -c \"$*\"\n")
-    agent.chmod(0o755)
+    agent = ssh_agent(network, {f"{p.name}.braid.default.svc": p for p in workers})
     hostfile = network.folder / "hostfile"
     hostfile.write_text("".join(f"{p.name}.braid.default.svc slots=1\n" for p in workers))
     # pkg/controller of the MPI operator, ompiEnvVars and the launcher's.
@@ -230,10 +236,58 @@ def mpijob(braid, folder):
     launcher.start(words + command(braid, network.folder, sets), variables)
     code = launcher.wait()
     expect("mpijob: ends well", code == 0, f"{code}{tail(launcher)}")
-    lines = [line for line in launcher.text().splitlines() if line.startswith("result: ")]
-    expect("mpijob: one result of the job", len(lines) == 1, lines)
-    result = json.loads(lines[0][8:]) if lines else {}
+    result, count = result_in(launcher.text())
+    expect("mpijob: one result of the job", count == 1, count)
     expect("mpijob: with both tasks in it", [t["task"] for t in result.get("tasks", [])] == ["worker 0", "worker 1"], result)
+    network.close()
+
+
+def result_in(text):
+    lines = [line for line in text.splitlines() if line.startswith("result: ")]
+    return (json.loads(lines[0][8:]) if lines else {}), len(lines)
+
+
+def hosts(braid, folder):
+    """braid launch --hosts: hosts of their own networks, ssh into them, and no token that somebody has set."""
+    network = pods.Network(folder)
+    nodes = [network.pod(f"node-{i}") for i in range(2)]
+    for node in nodes:
+        network.publish(node.name, node.address)
+    agent = ssh_agent(network, {node.name: node for node in nodes})
+    file = network.folder / "hosts.txt"
+    file.write_text("".join(f"{node.name} slots=1\n" for node in nodes))
+
+    def launch(name, steps):
+        words = command(braid, network.folder, ["strategy.kind=PS", f"steps={steps}"])
+        return network.pod(name).start([braid, "launch", "--hosts", str(file), "--ssh", str(agent), "--ps", "2",
+                                        "--grace", "5", "--first-port", "2300", "--", *words[1:]], {})
+
+    launcher = launch("launcher-0", 300)
+    ports = set()
+    while launcher.process.poll() is None:
+        ports |= nodes[0].listening() | nodes[1].listening()
+        time.sleep(0.2)
+    code = launcher.wait()
+    expect("hosts: ends well", code == 0, f"{code}{tail(launcher)}")
+    result, count = result_in(launcher.text())
+    expect("hosts: one result of the job", count == 1, launcher.text()[-2000:])
+    tasks = [task["task"] for task in result.get("tasks", [])]
+    expect("hosts: with all tasks in it", {"worker 0", "worker 1"} <= set(tasks), result)
+    expect("hosts: tasks listen beyond the loopback", bool(ports), ports)
+    expect("hosts: on fixed ports", ports <= set(range(2300, 2304)) | set(range(2223, 2243)), ports)
+
+    launcher = launch("launcher-1", 100000000)
+    expect("hosts: trains again", launcher.says("resumed at step"), tail(launcher))
+    deadline = time.time() + 60
+    while not all(node.listening() for node in nodes) and time.time() < deadline:
+        time.sleep(0.1)
+    expect("hosts: both listen", all(node.listening() for node in nodes))
+    launcher.kill()
+    deadline = time.time() + 60
+    while any(node.listening() for node in nodes) and time.time() < deadline:
+        time.sleep(0.2)
+    expect("hosts: nobody listens when the launcher was killed", not any(node.listening() for node in nodes),
+           [node.listening() for node in nodes])
     network.close()
 
 
@@ -242,7 +296,7 @@ def main():
     parser.add_argument("--braid", required=True)
     parser.add_argument("--case")
     options = parser.parse_args()
-    cases = {case.__name__: case for case in (tfjob, tfjob_moves, tfjob_dynamic, jobset, mpijob)}
+    cases = {case.__name__: case for case in (tfjob, tfjob_moves, tfjob_dynamic, jobset, mpijob, hosts)}
     if not options.case:  # each in namespaces of its own
         codes = [subprocess.run([sys.executable, __file__, "--braid", options.braid, "--case", name]).returncode
                  for name in cases]

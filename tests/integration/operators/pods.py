@@ -1,5 +1,6 @@
-"""Pods without Kubernetes: network namespaces on a bridge, each with its own address, host name and /etc/hosts, which
-stands for the cluster's DNS. The whole program runs in namespaces of its own (inside()), so nothing is left behind."""
+"""Pods without Kubernetes: network namespaces on a bridge, each with its own address, host name, /etc/hosts with that alone,
+and /etc/resolv.conf as the kubelet writes it, of the cluster's DNS (names.py). The whole program runs in namespaces of
+its own (inside()), so nothing is left behind."""
 
 import os
 import pathlib
@@ -7,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+
+import names
 
 SUBNET = "10.77.0"
 
@@ -29,19 +32,19 @@ def sh(*command):
 class Network:
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
-        self.names = {}  # name -> address
         self.pods = []
         self.next = 2
         sh("ip", "link", "set", "lo", "up")
         sh("ip", "link", "add", "br0", "type", "bridge")
         sh("ip", "addr", "add", f"{SUBNET}.1/24", "dev", "br0")
         sh("ip", "link", "set", "br0", "up")
+        self.dns = names.Server(f"{SUBNET}.1")
+        (self.folder / "resolv.conf").write_text(f"search {names.SEARCH}\nnameserver {SUBNET}.1\noptions ndots:5\n")
+        (self.folder / "nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files dns\n")
 
     def publish(self, name, address):
-        """The name resolves in all pods from now on."""
-        self.names[name] = address
-        for pod in self.pods:
-            pod.write_hosts()
+        """The name resolves in all pods from now on, where no cache says something else."""
+        self.dns.publish(name, address)
 
     def pod(self, name):
         pod = Pod(self, name, self.next)
@@ -52,6 +55,7 @@ class Network:
     def close(self):
         for pod in self.pods:
             pod.close()
+        self.dns.close()
 
 
 class Pod:
@@ -73,17 +77,14 @@ class Pod:
         for command in (["ip", "addr", "add", f"{self.address}/24", "dev", "eth0"], ["ip", "link", "set", "eth0", "up"],
                         ["ip", "link", "set", "lo", "up"], ["hostname", name]):
             sh(*self.enter(command))
-        self.hosts = network.folder / f"hosts-{number}"
-        self.write_hosts()
-        sh(*self.enter(["mount", "--bind", str(self.hosts), "/etc/hosts"]))
+        hosts = network.folder / f"hosts-{number}"
+        hosts.write_text(f"127.0.0.1 localhost\n{self.address} {self.name}\n")
+        for file, place in ((hosts, "hosts"), (network.folder / "resolv.conf", "resolv.conf"),
+                            (network.folder / "nsswitch.conf", "nsswitch.conf")):
+            sh(*self.enter(["mount", "--bind", str(file), f"/etc/{place}"]))
 
     def enter(self, command):
         return ["nsenter", "-t", str(self.holder.pid), "-n", "-m", "-u", *command]
-
-    def write_hosts(self):
-        lines = ["127.0.0.1 localhost", f"{self.address} {self.name}"]
-        lines += [f"{address} {name}" for name, address in self.network.names.items()]
-        self.hosts.write_text("\n".join(lines) + "\n")
 
     def start(self, command, variables):
         self.log = self.network.folder / f"{self.name}-{self.address}.log"
