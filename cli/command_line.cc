@@ -61,50 +61,24 @@ struct StoresCloser {
   ~StoresCloser() { close_stores(); }
 };
 
-}  // namespace
+void add_subcommands(CLI::App& app, Action& action) {
+  add_train(app, action);
+  add_launch(app, action);
+  add_predict(app, action);
+  add_evaluate(app, action);
+  add_infer(app, action);
+  add_graph(app, action);
+  add_data(app, action);
+  add_ckpt(app, action);
+  add_init(app, action);
+  add_doctor(app, action);
+  add_top(app, action);
+  add_trace(app, action);
+  add_completion(app, action);
+}
 
-const std::vector<std::string>& own_command() { return own_command_of_process; }
-
-int run_command_line(int argc, const char* const* argv, std::vector<std::string> own) {
-  own_command_of_process = std::move(own);
-  open_standard_descriptors();
-  const StoresCloser closer;
-  CLI::App app(
-      "Braid trains ranking and recommendation models over many streams, with parameter servers or "
-      "all-reduce.");
-  app.name("braid");
-  app.set_version_flag("--version", "braid " BRAID_VERSION);
-  app.failure_message(usage_error);
-  app.footer(
-      "`braid <subcommand> --help` describes each. Exit codes: 0 done, 1 failed; do not retry, 2 wrong "
-      "configuration or input,\n"
-      "138 a peer, server or device was lost; start again with --resume, 143 stopped by SIGTERM after a "
-      "checkpoint.");
-  braid::cli::Action action;
-  braid::cli::add_train(app, action);
-  braid::cli::add_launch(app, action);
-  braid::cli::add_predict(app, action);
-  braid::cli::add_evaluate(app, action);
-  braid::cli::add_infer(app, action);
-  braid::cli::add_graph(app, action);
-  braid::cli::add_data(app, action);
-  braid::cli::add_ckpt(app, action);
-  braid::cli::add_init(app, action);
-  braid::cli::add_doctor(app, action);
-  braid::cli::add_top(app, action);
-  braid::cli::add_trace(app, action);
-  braid::cli::add_completion(app, action);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : braid::kExitBadInput;
-  }
-  if (!action) {
-    const CLI::App* asked = &app;
-    while (!asked->get_subcommands().empty()) asked = asked->get_subcommands().front();
-    std::fprintf(stderr, "a subcommand is required\n%s", asked->help().c_str());
-    return braid::kExitBadInput;
-  }
+/// Its exit code; what ends it by an exception is logged.
+int run(const Action& action) {
   try {
     if (const auto level = braid::worker::log_level_setting(braid::launch::process_environment()))
       braid::set_log_level(*level);
@@ -127,6 +101,41 @@ int run_command_line(int argc, const char* const* argv, std::vector<std::string>
     write_termination_message(e.what());
     return braid::kExitFailed;
   }
+}
+
+}  // namespace
+
+const std::vector<std::string>& own_command() { return own_command_of_process; }
+
+int run_command_line(int argc, const char* const* argv, std::vector<std::string> own) {
+  own_command_of_process = std::move(own);
+  open_standard_descriptors();
+  const StoresCloser closer;
+  CLI::App app(
+      "Braid trains ranking and recommendation models over many streams, with parameter servers or "
+      "all-reduce.");
+  app.name("braid");
+  app.set_version_flag("--version", "braid " BRAID_VERSION);
+  app.failure_message(usage_error);
+  app.footer(
+      "`braid <subcommand> --help` describes each. Exit codes: 0 done, 1 failed; do not retry, 2 wrong "
+      "configuration or input,\n"
+      "138 a peer, server or device was lost; start again with --resume, 143 stopped by SIGTERM after a "
+      "checkpoint.");
+  Action action;
+  add_subcommands(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : braid::kExitBadInput;
+  }
+  if (!action) {
+    const CLI::App* asked = &app;
+    while (!asked->get_subcommands().empty()) asked = asked->get_subcommands().front();
+    std::fprintf(stderr, "a subcommand is required\n%s", asked->help().c_str());
+    return braid::kExitBadInput;
+  }
+  return run(action);
 }
 
 }  // namespace braid::cli

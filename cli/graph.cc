@@ -277,6 +277,66 @@ int plan(const GraphOptions& options) {
                 *compile_for_one_stream(graph, request, compile_options));
 }
 
+/// What `plan` takes with a job in place of a file.
+void add_plan_of_job(CLI::App& sub, CLI::Option& job, GraphOptions& options) {
+  add_options_of_job(sub, job, options.set, options.data_dir);
+  sub.add_option("--workers", options.workers,
+                 "With --job: number of workers; the step is that of one of them (PS, ALLREDUCE,\n"
+                 "HYBRID, PIPELINE, TENSOR)")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str()
+      ->needs(&job);
+  sub.add_option("--card", options.card,
+                 "With HYBRID: plan the tables for workers with this GPU each, 8 on a host, as if\n"
+                 "strategy.backend were NCCL; no GPU is needed, and other nodes are the host's")
+      ->check(CLI::IsMember(worker::known_cards()))
+      ->needs(&job);
+  sub.add_flag("--json", options.json,
+               "With --job: one JSON object, as a worker's /plan.json (docs/user/status.md)")
+      ->needs(&job);
+}
+
+/// How `plan` compiles.
+void add_plan_streams(CLI::App& sub, GraphOptions& options) {
+  sub.add_option("--streams", options.streams, "Compute streams")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  sub.add_option("--policy", options.policy, "Who gives nodes their streams (docs/user/streams.md)")
+      ->check(CLI::IsMember(stream_policy_names()))
+      ->capture_default_str();
+  sub.add_option("--rules", options.rules, "Streams by node name: a file with lines id:regex,regex");
+  sub.add_option("--batch-siblings", options.batch_siblings,
+                 "Independent nodes of one kind and shape as one, where that is cheaper: OFF, WITHIN_SCOPES\n"
+                 "(the default: nodes on streams of their own stay apart) or ACROSS_SCOPES")
+      ->check(CLI::IsMember({"OFF", "WITHIN_SCOPES", "ACROSS_SCOPES"}));
+  sub.add_flag("--forward-propagation", options.forward_propagation,
+               "A node without a stream takes that of most of its inputs");
+  sub.add_flag("--ignore-scopes", options.ignore_scopes,
+               "Stream ids that are written on nodes (_stream_id) mean nothing");
+  sub.add_flag("--scopes-win", options.scopes_win,
+               "A node keeps the stream id that it has where a rule of --rules names another");
+  sub.add_flag("--keep-all-events", options.keep_all_events, "Remove no wait, for comparison");
+  add_device_option(sub, options.device);
+  add_config_option(sub, options.config);
+  add_step_flags(sub, options.step);
+  sub.add_flag("--measure", options.measure, "AUTO times its candidates on scratch data, as a job does");
+  sub.add_option("--dot", options.dot, "Also write a drawing for Graphviz, coloured by stream");
+}
+
+/// What `plan` takes with a file, where a job says it by itself.
+void add_plan_of_file(CLI::App& sub, CLI::Option& job, GraphOptions& options) {
+  sub.add_option("--steps-in-flight", options.steps_in_flight, "With FILE: steps that may overlap")
+      ->check(CLI::Range(1, 8))
+      ->capture_default_str()
+      ->excludes(&job);
+  sub.add_option("--batch", options.batch, "With FILE: stands for unknown dimensions of placeholders")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->excludes(&job);
+  sub.add_option("--fetch", options.fetches, "With FILE: values to compute; default: all that nothing reads")
+      ->excludes(&job);
+}
+
 }  // namespace
 
 void add_graph(CLI::App& app, Action& action) {
@@ -329,56 +389,9 @@ void add_graph(CLI::App& app, Action& action) {
   CLI::Option* job =
       sub->add_option("--job", options->job, "Instead of FILE: the whole training step of a job")
           ->excludes(add_file(sub));
-  add_options_of_job(*sub, *job, options->set, options->data_dir);
-  sub->add_option("--workers", options->workers,
-                  "With --job: number of workers; the step is that of one of them (PS, ALLREDUCE,\n"
-                  "HYBRID, PIPELINE, TENSOR)")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str()
-      ->needs(job);
-  sub->add_option("--card", options->card,
-                  "With HYBRID: plan the tables for workers with this GPU each, 8 on a host, as if\n"
-                  "strategy.backend were NCCL; no GPU is needed, and other nodes are the host's")
-      ->check(CLI::IsMember(worker::known_cards()))
-      ->needs(job);
-  sub->add_flag("--json", options->json,
-                "With --job: one JSON object, as a worker's /plan.json (docs/user/status.md)")
-      ->needs(job);
-  sub->add_option("--streams", options->streams, "Compute streams")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  sub->add_option("--policy", options->policy, "Who gives nodes their streams (docs/user/streams.md)")
-      ->check(CLI::IsMember(stream_policy_names()))
-      ->capture_default_str();
-  sub->add_option("--rules", options->rules, "Streams by node name: a file with lines id:regex,regex");
-  sub->add_option(
-         "--batch-siblings", options->batch_siblings,
-         "Independent nodes of one kind and shape as one, where that is cheaper: OFF, WITHIN_SCOPES\n"
-         "(the default: nodes on streams of their own stay apart) or ACROSS_SCOPES")
-      ->check(CLI::IsMember({"OFF", "WITHIN_SCOPES", "ACROSS_SCOPES"}));
-  sub->add_flag("--forward-propagation", options->forward_propagation,
-                "A node without a stream takes that of most of its inputs");
-  sub->add_flag("--ignore-scopes", options->ignore_scopes,
-                "Stream ids that are written on nodes (_stream_id) mean nothing");
-  sub->add_flag("--scopes-win", options->scopes_win,
-                "A node keeps the stream id that it has where a rule of --rules names another");
-  sub->add_flag("--keep-all-events", options->keep_all_events, "Remove no wait, for comparison");
-  add_device_option(*sub, options->device);
-  add_config_option(*sub, options->config);
-  add_step_flags(*sub, options->step);
-  sub->add_flag("--measure", options->measure, "AUTO times its candidates on scratch data, as a job does");
-  sub->add_option("--steps-in-flight", options->steps_in_flight, "With FILE: steps that may overlap")
-      ->check(CLI::Range(1, 8))
-      ->capture_default_str()
-      ->excludes(job);
-  sub->add_option("--dot", options->dot, "Also write a drawing for Graphviz, coloured by stream");
-  sub->add_option("--batch", options->batch, "With FILE: stands for unknown dimensions of placeholders")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str()
-      ->excludes(job);
-  sub->add_option("--fetch", options->fetches,
-                  "With FILE: values to compute; default: all that nothing reads")
-      ->excludes(job);
+  add_plan_of_job(*sub, *job, *options);
+  add_plan_streams(*sub, *options);
+  add_plan_of_file(*sub, *job, *options);
 }
 
 }  // namespace braid::cli

@@ -113,6 +113,73 @@ int run_launch(LaunchCommandOptions& options, bool is_subcommand) {
   }
 }
 
+/// Which tasks there are.
+void add_tasks(CLI::App& launch, LaunchCommandOptions& options) {
+  options.workers = launch
+                        .add_option("--workers", options.launch.workers,
+                                    "Workers; worker 0 leads unless there is a chief. With --hosts: as "
+                                    "many as there are slots")
+                        ->check(CLI::Range(0, std::numeric_limits<int>::max()))
+                        ->capture_default_str();
+  launch.add_option("--ps", options.launch.servers, "Parameter servers")
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
+      ->capture_default_str();
+  launch.add_flag("--chief", options.launch.with_chief, "Also start a chief");
+  launch.add_flag("--evaluator", options.evaluator, "Also start an evaluator");
+}
+
+/// Where they run.
+void add_hosts(CLI::App& launch, LaunchCommandOptions& options) {
+  launch
+      .add_option("--hosts", options.hosts,
+                  "Start the tasks on these hosts over ssh: a file with lines 'host slots=2'. Program and "
+                  "directory are at\nthe same place on all of them; variables of Braid and NCCL go along")
+      ->check(CLI::ExistingFile);
+  launch.add_option("--ssh", options.ssh,
+                    "With --hosts: the program that runs a command on a host, and its arguments; default: "
+                    "ssh -o BatchMode=yes -o ConnectTimeout=20");
+  launch
+      .add_option("--first-port", options.launch.first_port,
+                  "With --hosts: the tasks of each host listen on this port and those behind it; default: "
+                  "by chance, from 20000 to 28000")
+      ->check(CLI::Range(1, 60000));
+}
+
+/// Where to look at them.
+void add_output(CLI::App& launch, LaunchCommandOptions& options) {
+  launch.add_option("--log-dir", options.launch.log_dir,
+                    "Also write each task's output to <log-dir>/<task>.log");
+  launch.add_flag("--watch", options.launch.watch, "Give each process a page, and say where the job's is");
+  launch
+      .add_option("--watch-port", options.launch.watch_port,
+                  "The same with this port for the job's page, on 127.0.0.1")
+      ->check(CLI::Range(1, 65535));
+}
+
+/// What happens when one is lost.
+void add_losses(CLI::App& launch, LaunchCommandOptions& options) {
+  launch
+      .add_option("--grace", options.grace_seconds,
+                  "Seconds before remaining tasks are killed, after one failed or after a signal")
+      ->capture_default_str();
+  launch
+      .add_option("--min-workers", options.min_workers,
+                  "The job is elastic: it goes on without workers that are lost, as long as so many are left")
+      ->check(CLI::Range(1, 1024));
+  launch
+      .add_option("--max-workers", options.max_workers,
+                  "The job is elastic: it takes in workers that join it, up to so many")
+      ->check(CLI::Range(1, 1024));
+  launch.add_flag("--keep-going", options.launch.keep_going, "Let the other tasks continue after one failed");
+  launch
+      .add_option(
+          "--max-restarts", options.max_restarts,
+          "Start the job again, with --resume, so often after it has lost a process (exit code 138); of "
+          "an elastic job,\nstart the worker again that is lost")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+}
+
 }  // namespace
 
 void add_launch(CLI::App& app, Action& action) {
@@ -123,59 +190,10 @@ void add_launch(CLI::App& app, Action& action) {
                          "braid command line, or the same\nprogram, with its own TF_CONFIG.\n"
                          "Example: braid launch --workers 2 --ps 1 -- train --job "
                          "examples/jobs/fashion_mnist_cnn.pbtxt --set strategy.kind=PS");
-  options->workers = launch
-                         ->add_option("--workers", options->launch.workers,
-                                      "Workers; worker 0 leads unless there is a chief. With --hosts: as "
-                                      "many as there are slots")
-                         ->check(CLI::Range(0, std::numeric_limits<int>::max()))
-                         ->capture_default_str();
-  launch->add_option("--ps", options->launch.servers, "Parameter servers")
-      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
-      ->capture_default_str();
-  launch->add_flag("--chief", options->launch.with_chief, "Also start a chief");
-  launch->add_flag("--evaluator", options->evaluator, "Also start an evaluator");
-  launch
-      ->add_option("--hosts", options->hosts,
-                   "Start the tasks on these hosts over ssh: a file with lines 'host slots=2'. Program and "
-                   "directory are at\nthe same place on all of them; variables of Braid and NCCL go along")
-      ->check(CLI::ExistingFile);
-  launch->add_option("--ssh", options->ssh,
-                     "With --hosts: the program that runs a command on a host, and its arguments; default: "
-                     "ssh -o BatchMode=yes -o ConnectTimeout=20");
-  launch
-      ->add_option("--first-port", options->launch.first_port,
-                   "With --hosts: the tasks of each host listen on this port and those behind it; default: "
-                   "by chance, from 20000 to 28000")
-      ->check(CLI::Range(1, 60000));
-  launch->add_option("--log-dir", options->launch.log_dir,
-                     "Also write each task's output to <log-dir>/<task>.log");
-  launch
-      ->add_option("--grace", options->grace_seconds,
-                   "Seconds before remaining tasks are killed, after one failed or after a signal")
-      ->capture_default_str();
-  launch->add_flag("--watch", options->launch.watch, "Give each process a page, and say where the job's is");
-  launch
-      ->add_option("--watch-port", options->launch.watch_port,
-                   "The same with this port for the job's page, on 127.0.0.1")
-      ->check(CLI::Range(1, 65535));
-  launch
-      ->add_option(
-          "--min-workers", options->min_workers,
-          "The job is elastic: it goes on without workers that are lost, as long as so many are left")
-      ->check(CLI::Range(1, 1024));
-  launch
-      ->add_option("--max-workers", options->max_workers,
-                   "The job is elastic: it takes in workers that join it, up to so many")
-      ->check(CLI::Range(1, 1024));
-  launch->add_flag("--keep-going", options->launch.keep_going,
-                   "Let the other tasks continue after one failed");
-  launch
-      ->add_option(
-          "--max-restarts", options->max_restarts,
-          "Start the job again, with --resume, so often after it has lost a process (exit code 138); of "
-          "an elastic job,\nstart the worker again that is lost")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str();
+  add_tasks(*launch, *options);
+  add_hosts(*launch, *options);
+  add_output(*launch, *options);
+  add_losses(*launch, *options);
   launch
       ->add_option(
           "COMMAND", options->command,

@@ -81,6 +81,40 @@ void add_device_option(CLI::App& command, std::string& device) {
       ->transform(CLI::IsMember({"CUDA", "CPU", "AUTO"}, CLI::ignore_case).description("cuda|cpu|auto"));
 }
 
+namespace {
+
+/// A graph in place of a job.
+void add_graph_options(CLI::App& train, GraphJobFlags& graph) {
+  train
+      .add_option(
+          "--graph", graph.graph.file,
+          "Instead of --job: a graph of TensorFlow, Keras or ONNX, with --loss and --data; --print-job "
+          "prints the\njob that comes of it")
+      ->check(CLI::ExistingPath);
+  train.add_option("--data", graph.data, "With --graph: a CSV, TSV or TFRecord file");
+  train.add_option("--test-data", graph.test, "With --graph: such a file to evaluate on");
+  train.add_option("--label", graph.label, "With --graph: the column of the file with the truth");
+  train.add_option("--batch", graph.batch, "With --graph: rows of a step")->check(CLI::PositiveNumber);
+  add_graph_model_flags(train, graph.graph);
+}
+
+/// Who this process is.
+void add_cluster_options(CLI::App& train, launch::LaunchFlags& cluster) {
+  train.add_option("--cluster", cluster.cluster,
+                   "Tasks: 'chief=h:1;worker=h:2,h:3;ps=h:4', or TF_CONFIG's cluster object");
+  train.add_option("--task", cluster.task, "This process's task: 'worker:1'");
+  train.add_option("--join", cluster.join,
+                   "The leader of an elastic job, 'host:port', that this process is to be a worker of");
+  train
+      .add_option("--ps-ranks", cluster.ps_ranks,
+                  "Under mpirun, srun or torchrun: the last K ranks become parameter servers")
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()));
+  train.add_option("--port", cluster.port, "Port of rank 0 under srun and torchrun; 0 picks a free one")
+      ->check(CLI::Range(0, 65535));
+}
+
+}  // namespace
+
 void add_train(CLI::App& app, Action& action) {
   auto options = std::make_shared<TrainOptions>();
   CLI::App* train =
@@ -90,18 +124,7 @@ void add_train(CLI::App& app, Action& action) {
                          "launcher's variables (mpirun, srun, torchrun); without any of these it trains "
                          "alone. The last line is 'result: {JSON}'.");
   train->add_option("--job", options->job, "Job file, text protobuf (proto/job.proto)");
-  train
-      ->add_option(
-          "--graph", options->graph.graph.file,
-          "Instead of --job: a graph of TensorFlow, Keras or ONNX, with --loss and --data; --print-job "
-          "prints the\njob that comes of it")
-      ->check(CLI::ExistingPath);
-  train->add_option("--data", options->graph.data, "With --graph: a CSV, TSV or TFRecord file");
-  train->add_option("--test-data", options->graph.test, "With --graph: such a file to evaluate on");
-  train->add_option("--label", options->graph.label, "With --graph: the column of the file with the truth");
-  train->add_option("--batch", options->graph.batch, "With --graph: rows of a step")
-      ->check(CLI::PositiveNumber);
-  add_graph_model_flags(*train, options->graph.graph);
+  add_graph_options(*train, options->graph);
   train->add_option("--set", options->set, "Override a field of the job: a.b=value; may be repeated")
       ->allow_extra_args(false);
   train->add_option("--data-dir", options->data_dir,
@@ -129,19 +152,7 @@ void add_train(CLI::App& app, Action& action) {
   train->add_flag("--print-cluster", options->print_cluster,
                   "Print who this process is, its peers, and the cores, NUMA nodes and GPU that it is bound "
                   "to, and exit");
-  train->add_option("--cluster", options->cluster.cluster,
-                    "Tasks: 'chief=h:1;worker=h:2,h:3;ps=h:4', or TF_CONFIG's cluster object");
-  train->add_option("--task", options->cluster.task, "This process's task: 'worker:1'");
-  train->add_option("--join", options->cluster.join,
-                    "The leader of an elastic job, 'host:port', that this process is to be a worker of");
-  train
-      ->add_option("--ps-ranks", options->cluster.ps_ranks,
-                   "Under mpirun, srun or torchrun: the last K ranks become parameter servers")
-      ->check(CLI::Range(0, std::numeric_limits<int>::max()));
-  train
-      ->add_option("--port", options->cluster.port,
-                   "Port of rank 0 under srun and torchrun; 0 picks a free one")
-      ->check(CLI::Range(0, 65535));
+  add_cluster_options(*train, options->cluster);
   train->callback([options, &action] { action = [options] { return run_train(*options); }; });
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/mpi/mpi_call.h"
+#include "comm/mpi/mpi_types.h"
 #include "comm/reduce.h"
 #include "comm/rendezvous/rendezvous.h"
 
@@ -22,45 +23,6 @@ constexpr int kNoticeTag = 1, kMeetTag = 2;
 // What a notice says. Objects, since MPI may send from them after the call.
 const int kWaiting = 0;
 const int kGaveUp = 1;
-
-MPI_Datatype reduction_type(DType dtype) {
-  switch (dtype) {
-    case DType::Float32:
-      return MPI_FLOAT;
-    case DType::Float64:
-      return MPI_DOUBLE;
-    case DType::Int32:
-      return MPI_INT32_T;
-    default:
-      return MPI_INT64_T;
-  }
-}
-
-/// An opaque type of the element's size.
-MPI_Datatype plain_type(DType dtype) {
-  switch (dtype_size(dtype)) {
-    case 1:
-      return MPI_INT8_T;
-    case 2:
-      return MPI_INT16_T;
-    case 4:
-      return MPI_INT32_T;
-    default:
-      return MPI_INT64_T;
-  }
-}
-
-MPI_Op reduction(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::Max:
-      return MPI_MAX;
-    case ReduceOp::Min:
-      return MPI_MIN;
-    case ReduceOp::Sum:
-      break;
-  }
-  return MPI_SUM;
-}
 
 /// MPI's communicators are not freed: that is collective and may wait for the others. The end of MPI frees
 /// them too.

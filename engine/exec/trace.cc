@@ -116,6 +116,38 @@ class Writer {
   bool first_ = true;
 };
 
+/// From the slices that signal events to those that wait for them.
+class Arrows {
+ public:
+  void add(const TraceSlice& slice, int tid) {
+    if (slice.flow == 0) return;
+    if (slice.kind == TraceSlice::Kind::Wait)
+      targets_.push_back({slice.flow, {tid, slice.end}});
+    else
+      sources_[slice.flow] = {tid, slice.end};
+  }
+
+  void write(Writer& writer) const {
+    // An arrow begins inside the slice that it leaves, so a nanosecond before its end.
+    std::uint64_t arrow = 0;
+    for (const auto& [flow, target] : targets_) {
+      const auto source = sources_.find(flow);
+      if (source == sources_.end()) continue;  // overwritten since
+      ++arrow;
+      writer.flow('s', arrow, source->second.tid, source->second.time - std::chrono::nanoseconds(1));
+      writer.flow('f', arrow, target.tid, target.time - std::chrono::nanoseconds(1));
+    }
+  }
+
+ private:
+  struct End {
+    int tid;
+    TraceTime time;
+  };
+  std::map<std::uint64_t, End> sources_;
+  std::vector<std::pair<std::uint64_t, End>> targets_;
+};
+
 }  // namespace
 
 void Trace::write(std::ostream& out, const std::string& process) const { write(out, process, Window{}); }
@@ -141,12 +173,7 @@ void Trace::write(std::ostream& out, const std::string& process, const Window& w
   writer.event(
       fmt::format(R"({{"ph":"M","pid":1,"name":"process_name","args":{{"name":{}}}}})", json_text(process)));
 
-  struct Ref {
-    int tid;
-    TraceTime end;
-  };
-  std::map<std::uint64_t, Ref> sources;
-  std::vector<std::pair<std::uint64_t, Ref>> targets;
+  Arrows arrows;
   int next_tid = 1;
   for (const TraceTrack* track : tracks) {
     std::vector<TraceSlice> slices = track->slices();
@@ -162,23 +189,11 @@ void Trace::write(std::ostream& out, const std::string& process, const Window& w
       const int tid = next_tid + rows[i];
       const auto described = nodes.find(slices[i].name);
       writer.slice(tid, slices[i], described == nodes.end() ? nullptr : &described->second);
-      if (slices[i].flow == 0) continue;
-      if (slices[i].kind == TraceSlice::Kind::Wait)
-        targets.push_back({slices[i].flow, {tid, slices[i].end}});
-      else
-        sources[slices[i].flow] = {tid, slices[i].end};
+      arrows.add(slices[i], tid);
     }
     next_tid += row_count;
   }
-  // An arrow begins inside the slice that it leaves, so a nanosecond before its end.
-  std::uint64_t arrow = 0;
-  for (const auto& [flow, target] : targets) {
-    const auto source = sources.find(flow);
-    if (source == sources.end()) continue;  // overwritten since
-    ++arrow;
-    writer.flow('s', arrow, source->second.tid, source->second.end - std::chrono::nanoseconds(1));
-    writer.flow('f', arrow, target.tid, target.end - std::chrono::nanoseconds(1));
-  }
+  arrows.write(writer);
   out << "\n]}\n";
 }
 

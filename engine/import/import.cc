@@ -12,6 +12,7 @@
 #include "engine/import/op_forms.h"
 #include "engine/import/pending_graph.h"
 #include "engine/import/place.h"
+#include "engine/ir/left_out.h"
 #include "engine/ir/op.h"
 #include "proto/graph.pb.h"
 
@@ -140,8 +141,8 @@ ImportResult try_import_graph(const GraphDef& graph, const ImportOptions& option
     } else if (!is_known && op.starts_with("TensorList") && reason.empty()) {
       reason = "lists are taken in loops whose number of turns follows from the graph";
     } else if (!is_known && reason.empty()) {
-      reason =
-          op == node.op ? "the op is not supported" : "the op needs " + node.op + ", which is not supported";
+      reason = fmt::format("the op {} supported{}",
+                           op == node.op ? "is not" : "needs " + node.op + ", which is not", left_out_text());
     }
     if (!reason.empty()) result.problems.push_back({node.name, op, std::move(reason)});
   }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "engine/ir/left_out.h"
 #include "engine/ir/op.h"
 
 namespace braid {
@@ -77,7 +78,7 @@ const OpDef* OpRegistry::find(std::string_view name) const {
 
 const OpDef& OpRegistry::require(std::string_view name) const {
   const OpDef* def = find(name);
-  if (!def) throw InvalidArgument(fmt::format("op '{}' is not known", name));
+  if (!def) throw InvalidArgument(fmt::format("op '{}' is not known{}", name, left_out_text()));
   return *def;
 }
 

@@ -14,11 +14,11 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "engine/graph/passes.h"
 #include "engine/ir/op.h"
 #include "engine/rewrite/image_values.h"
 #include "engine/rewrite/passes.h"
@@ -35,7 +35,7 @@ struct ImageOp {
   int sizes = -1;
 };
 
-std::optional<ImageOp> image_op(const Node& node) {
+const std::map<std::string_view, ImageOp>& image_ops() {
   static const std::map<std::string_view, ImageOp> table{
       {"Conv2D", {{0}}},
       {"Conv2DBackpropInput", {{2}, true, 0}},
@@ -56,8 +56,14 @@ std::optional<ImageOp> image_op(const Node& node) {
       {"BiasAdd", {{0}}},
       {"BiasAddGrad", {{0}, false}},
   };
-  const auto found = table.find(node.op->name);
-  if (found == table.end() || node.attrs.get<std::string>("data_format", "NHWC") != "NCHW")
+  return table;
+}
+
+bool is_of_images(const OpDef& op) { return image_ops().contains(op.name); }
+
+std::optional<ImageOp> image_op(const Node& node) {
+  const auto found = image_ops().find(node.op->name);
+  if (found == image_ops().end() || node.attrs.get<std::string>("data_format", "NHWC") != "NCHW")
     return std::nullopt;
   return found->second;
 }
@@ -67,27 +73,47 @@ class ChannelsLast : private ImageValues {
   explicit ChannelsLast(Plan& plan) : ImageValues(plan), plan_(plan), graph_(plan.program.graph) {}
 
   void run() {
-    const std::vector<NodeId> nodes = graph_.topological_order();
     static const Pattern convolution{"Conv2D"};
+    const std::vector<NodeId> nodes = graph_.topological_order();
     if (std::none_of(nodes.begin(), nodes.end(), [&](NodeId id) {
           return convolution.names(graph_.node(id)) && image_op(graph_.node(id)) && is_ready(graph_.node(id));
         }))
       return;
-    int images = 0, others = 0;
-    for (const NodeId id : nodes) {
-      const Node node = graph_.node(id);  // nodes are added
-      if (node.removed || !is_ready(node)) continue;
-      if (const std::optional<ImageOp> op = image_op(node))
-        images += turn_image_op(node, *op);
-      else
-        others += sink(node);
-    }
-    prune(plan_, true);
-    plan_.note(
-        fmt::format("{} nodes of images and {} nodes between them have their channels last", images, others));
+    run_rules(plan_, {.rules = rules(), .text = [](const std::vector<int>& applied) {
+                        return fmt::format(
+                            "{} nodes of images and {} nodes between them have their channels last",
+                            applied[0], std::accumulate(applied.begin() + 1, applied.end(), 0));
+                      }});
   }
 
  private:
+  using Sink = bool (ChannelsLast::*)(const Node&);
+
+  Rule rule(std::string_view name, Pattern pattern, Sink sink) {
+    return {name, std::move(pattern), [this, sink](Rewrite& rewrite, const Match& match) {
+              const Node node = rewrite.node(match[0]);  // nodes are added
+              return is_ready(node) && (this->*sink)(node);
+            }};
+  }
+
+  std::vector<Rule> rules() {
+    const Pattern elementwise([](const OpDef& op) { return op.traits.elements == Elements::Pointwise; });
+    return {rule("image", Pattern(is_of_images), &ChannelsLast::turn_image_op),
+            rule("transposition", {"Transpose"}, &ChannelsLast::sink_transpose),
+            rule("elementwise", elementwise, &ChannelsLast::sink_elementwise),
+            rule("elementwise, too", {"AddN", "Identity", "StopGradient", "PreventGradient"},
+                 &ChannelsLast::sink_elementwise),
+            rule("reduction", {"Sum", "Mean", "Max", "Min", "Prod"}, &ChannelsLast::sink_reduction),
+            rule("sum", {"braid.ReduceToShapeOf"}, &ChannelsLast::sink_sum),
+            rule("spread", {"braid.BroadcastReduced"}, &ChannelsLast::sink_spread),
+            rule("join", {"ConcatV2"}, &ChannelsLast::sink_join),
+            rule("split", {"SplitV", "Split", "braid.SplitLike"}, &ChannelsLast::sink_split),
+            rule("padding", {"Pad", "PadV2", "braid.PadGrad"}, &ChannelsLast::sink_padding),
+            rule("gather", {"GatherV2", "braid.GatherGrad"}, &ChannelsLast::sink_gather),
+            rule("reshape", {"Reshape", "Squeeze", "ExpandDims", "braid.ReshapeLike"},
+                 &ChannelsLast::sink_reshape)};
+  }
+
   bool is_ready(const Node& node) const {
     if (!is_plain(plan_, node) || node.inputs.empty() || node.outputs.empty() ||
         graph_.known_value({node.id, 0}))
@@ -118,17 +144,20 @@ class ChannelsLast : private ImageValues {
            std::all_of(strides.begin(), strides.end(), [](std::int64_t stride) { return stride == 1; });
   }
 
-  int turn_image_op(const Node& node, const ImageOp& op) {
+  bool turn_image_op(const Node& node) {
+    const std::optional<ImageOp> found = image_op(node);
+    if (!found) return false;
+    const ImageOp& op = *found;
     Node made = node;
     if (is_of_places(node) && std::none_of(op.images.begin(), op.images.end(), [&](int image) {
           return behind(node.inputs[static_cast<std::size_t>(image)]).has_value();
         }))
-      return 0;
+      return false;
     for (const int image : op.images)
-      if (shape(node.inputs[static_cast<std::size_t>(image)]).rank() != 4) return 0;
+      if (shape(node.inputs[static_cast<std::size_t>(image)]).rank() != 4) return false;
     if (op.sizes >= 0) {
       const auto sizes = known(node.inputs[static_cast<std::size_t>(op.sizes)]);
-      if (!sizes || sizes->size() != 4) return 0;
+      if (!sizes || sizes->size() != 4) return false;
       made.inputs[static_cast<std::size_t>(op.sizes)] = ints(node, last(*sizes));
     }
     for (const char* name : {"strides", "dilations", "ksize", "explicit_paddings"}) {
@@ -149,27 +178,8 @@ class ChannelsLast : private ImageValues {
 
   // nodes between
 
-  int sink(const Node& node) {
-    static const Pattern reduction{"Sum", "Mean", "Max", "Min", "Prod"}, summed{"braid.ReduceToShapeOf"},
-        spread{"braid.BroadcastReduced"}, joined{"ConcatV2"}, split{"SplitV", "Split", "braid.SplitLike"},
-        padded{"Pad", "PadV2"}, cut{"braid.PadGrad"}, gathered{"GatherV2", "braid.GatherGrad"},
-        also_elementwise{"AddN", "Identity", "StopGradient", "PreventGradient"},
-        reshaped{"Reshape", "Squeeze", "ExpandDims", "braid.ReshapeLike"};
-    if (order_of(node)) return sink_transpose(node);
-    if (node.op->traits.elements == Elements::Pointwise || also_elementwise.names(node))
-      return sink_elementwise(node);
-    if (reduction.names(node)) return sink_reduction(node);
-    if (summed.names(node)) return sink_sum(node);
-    if (spread.names(node)) return sink_spread(node);
-    if (joined.names(node)) return sink_join(node);
-    if (split.names(node)) return sink_split(node);
-    if (padded.names(node) || cut.names(node)) return sink_padding(node);
-    if (gathered.names(node)) return sink_gather(node);
-    return reshaped.names(node) ? sink_reshape(node) : 0;
-  }
-
-  int sink_transpose(const Node& node) {
-    if (!behind(node.inputs[0]) || !order_of(graph_.node(node.inputs[0].node))) return 0;
+  bool sink_transpose(const Node& node) {
+    if (!behind(node.inputs[0]) || !order_of(graph_.node(node.inputs[0].node))) return false;
     return put(node, transpose(node, node.inputs[0], *order_of(node)));
   }
 
@@ -195,11 +205,11 @@ class ChannelsLast : private ImageValues {
     return to_end(node, reshape(node, operand, Shape(std::move(dims))));
   }
 
-  int sink_elementwise(const Node& node) {
+  bool sink_elementwise(const Node& node) {
     const Shape result = node.outputs[0].shape;
     if (node.outputs.size() != 1 || channels_to_front(result.rank()).empty() ||
         !is_worth_it(node.inputs, result))
-      return 0;
+      return false;
     Node made = node;
     for (ValueRef& input : made.inputs) input = operand_behind(node, input, result.rank());
     write_bias(made);
@@ -221,10 +231,10 @@ class ChannelsLast : private ImageValues {
     made.inputs[1] = reshape(made, made.inputs[1], Shape{bias.elements()});
   }
 
-  int sink_reduction(const Node& node) {
+  bool sink_reduction(const Node& node) {
     const auto source = behind(node.inputs[0]);
     auto axes = known(node.inputs[1]);
-    if (!source || !axes) return 0;
+    if (!source || !axes) return false;
     const int rank = shape(*source).rank();
     for (std::int64_t& axis : *axes) axis = axis_behind(axis, rank);
     Node made = node;
@@ -234,11 +244,11 @@ class ChannelsLast : private ImageValues {
     return put(node, reshape(node, kept, node.outputs[0].shape));
   }
 
-  int sink_sum(const Node& node) {
+  bool sink_sum(const Node& node) {
     const auto source = behind(node.inputs[0]);
-    if (!source) return 0;
+    if (!source) return false;
     const Shape from = shape(node.inputs[0]), to = node.outputs[0].shape;
-    if (to.rank() > from.rank() || from == to) return 0;
+    if (to.rank() > from.rank() || from == to) return false;
     std::vector<std::int64_t> axes;
     for (int axis = 0; axis < from.rank(); ++axis) {
       const int of_to = axis - (from.rank() - to.rank());
@@ -249,10 +259,10 @@ class ChannelsLast : private ImageValues {
     return put(node, reshape(node, kept, to));
   }
 
-  int sink_spread(const Node& node) {
+  bool sink_spread(const Node& node) {
     const auto like = behind(node.inputs[1]);
     auto axes = known(node.inputs[2]);
-    if (!like || !axes) return 0;
+    if (!like || !axes) return false;
     Shape kept = shape(node.inputs[1]);
     const int rank = kept.rank();
     for (std::int64_t& axis : *axes) {
@@ -264,14 +274,14 @@ class ChannelsLast : private ImageValues {
     return put(node, to_front(node, {add(std::move(made), node.name + "/channels_last"), 0}));
   }
 
-  int sink_join(const Node& node) {
+  bool sink_join(const Node& node) {
     const auto axis = known(node.inputs.back());
     const int rank = node.outputs[0].shape.rank();
-    if (!axis || channels_to_front(rank).empty()) return 0;
+    if (!axis || channels_to_front(rank).empty()) return false;
     std::vector<ValueRef> parts(node.inputs.begin(), node.inputs.end() - 1);
     std::int64_t ready = 0, others = 0;
     for (const ValueRef part : parts) (behind(part) ? ready : others) += shape(part).elements();
-    if (ready == 0 || ready < others) return 0;
+    if (ready == 0 || ready < others) return false;
     for (ValueRef& part : parts) part = to_end(node, part);
     parts.push_back(int_scalar(node, axis_behind((*axis)[0], rank)));
     Node made = node;
@@ -279,19 +289,19 @@ class ChannelsLast : private ImageValues {
     return put(node, to_front(node, {add(std::move(made), node.name + "/channels_last"), 0}));
   }
 
-  int sink_split(const Node& node) {
+  bool sink_split(const Node& node) {
     static const Pattern by_sizes{"SplitV"}, like{"braid.SplitLike"};
     const std::size_t value = by_sizes.names(node) ? 0 : 1, axis_input = by_sizes.names(node) ? 2 : 0;
     const auto source = behind(node.inputs[value]);
     const auto axis = known(node.inputs[axis_input]);
-    if (!source || !axis) return 0;
+    if (!source || !axis) return false;
     Node made = node;
     made.inputs[value] = *source;
     made.inputs[axis_input] = int_scalar(node, axis_behind((*axis)[0], shape(*source).rank()));
     if (like.names(node))
       for (std::size_t i = 2; i < node.inputs.size(); ++i) {
         const auto part = behind(node.inputs[i]);
-        if (!part) return 0;  // it would be made for its shape alone
+        if (!part) return false;  // it would be made for its shape alone
         made.inputs[i] = *part;
       }
     const NodeId id = add(std::move(made), node.name + "/channels_last");
@@ -302,11 +312,11 @@ class ChannelsLast : private ImageValues {
   }
 
   /// Pad(x, paddings, ...), and PadGrad(dy, paddings, like).
-  int sink_padding(const Node& node) {
+  bool sink_padding(const Node& node) {
     static const Pattern cut{"braid.PadGrad"};
     const auto source = behind(node.inputs[0]);
     const auto paddings = known(node.inputs[1]);
-    if (!source || !paddings) return 0;
+    if (!source || !paddings) return false;
     const int rank = shape(*source).rank();
     Tensor turned(DType::Int32, Shape{rank, 2});
     for (int axis = 0; axis < rank; ++axis)
@@ -318,25 +328,25 @@ class ChannelsLast : private ImageValues {
     made.inputs[1] = constant(node, std::move(turned));
     if (cut.names(node)) {
       const auto like = behind(node.inputs[2]);
-      if (!like) return 0;
+      if (!like) return false;
       made.inputs[2] = *like;
     }
     return put(node, to_front(node, {add(std::move(made), node.name + "/channels_last"), 0}));
   }
 
   /// GatherV2(x, places, axis), as nearest neighbours have it, and GatherGrad(dy, places, like, axis).
-  int sink_gather(const Node& node) {
+  bool sink_gather(const Node& node) {
     static const Pattern gradient{"braid.GatherGrad"};
     const auto source = behind(node.inputs[0]);
     const auto axis = known(node.inputs.back());
     if (!source || !axis || shape(node.inputs[1]).rank() != 1 ||
         node.attrs.get<std::int64_t>("batch_dims", 0) != 0)
-      return 0;
+      return false;
     Node made = node;
     made.inputs[0] = *source;
     if (gradient.names(node)) {
       const auto like = behind(node.inputs[2]);
-      if (!like) return 0;
+      if (!like) return false;
       made.inputs[2] = *like;
     }
     made.inputs.back() = int_scalar(node, axis_behind((*axis)[0], shape(*source).rank()));
@@ -344,13 +354,13 @@ class ChannelsLast : private ImageValues {
   }
 
   /// Axes of one element come or go.
-  int sink_reshape(const Node& node) {
+  bool sink_reshape(const Node& node) {
     const auto source = behind(node.inputs[0]);
     const Shape to = node.outputs[0].shape;
     const Order order = channels_to_front(to.rank());
-    if (!source || order.empty() || longer_axes(shape(node.inputs[0])) != longer_axes(to)) return 0;
+    if (!source || order.empty() || longer_axes(shape(node.inputs[0])) != longer_axes(to)) return false;
     const Shape last = permuted(to, inverse(order));
-    if (longer_axes(last) != longer_axes(shape(*source))) return 0;
+    if (longer_axes(last) != longer_axes(shape(*source))) return false;
     return put(node, to_front(node, reshape(node, *source, last)));
   }
 

@@ -4,12 +4,11 @@
 // member, so that none waits for another; whoever put two on different streams keeps them apart. Left alone
 // are gathers after a write of a variable (their tables may be written before or after them, so one order for
 // all might not exist), fed ones, and those that others are colocated with;
-// policy EMBEDDING, which spreads tables over streams, keeps all gathers.
-//
-// No rule of rule.h: which nodes belong together is known only when all of them have been seen.
+// policy EMBEDDING, which spreads tables over streams, keeps all gathers. A rule of groups (rule.h).
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "engine/ops/common/halves.h"
@@ -35,23 +34,11 @@ class GatherGroups {
 
   void run() {
     find_depths();
-    std::map<Key, std::vector<NodeId>> groups;
-    for (const NodeId id : candidates_) groups[key_of(graph_.node(id))].push_back(id);
-    std::map<ValueRef, ValueRef> replaced;
-    std::vector<NodeId> members;
-    int made = 0;
-    for (const auto& [key, group] : groups) {
-      if (group.size() < 2) continue;
-      merge(group, replaced);
-      members.insert(members.end(), group.begin(), group.end());
-      ++made;
-    }
-    if (made == 0) return;
-    graph_.replace_uses(replaced);
-    for (ValueRef& fetch : plan_.fetches)
-      if (const auto found = replaced.find(fetch); found != replaced.end()) fetch = found->second;
-    for (const NodeId member : members) graph_.remove(member);
-    plan_.note(std::to_string(members.size()) + " became " + std::to_string(made));
+    const Grouped grouped = join_groups(
+        graph_, order_, gather(), [this](const Node& node) { return key_of(node); },
+        [this](const std::vector<NodeId>& group) { return merge(group); });
+    if (grouped.groups > 0)
+      plan_.note(std::to_string(grouped.nodes) + " became " + std::to_string(grouped.groups));
   }
 
  private:
@@ -67,7 +54,11 @@ class GatherGroups {
     auto operator<=>(const Key&) const = default;
   };
 
-  Key key_of(const Node& node) const {
+  /// None for a gather that stays alone.
+  std::optional<Key> key_of(const Node& node) const {
+    if (after_write_[static_cast<std::size_t>(node.id)] || awaited_.contains(node.id) || plan_.is_fed(node) ||
+        plan_.domain_of(node.id) != Domain::Device || graph_.known_value({node.id, 0}))
+      return std::nullopt;
     Key key{depths_[static_cast<std::size_t>(node.id)],
             node.outputs[0].dtype,
             node.stream,
@@ -91,33 +82,30 @@ class GatherGroups {
 
   void find_depths() {
     depths_.assign(static_cast<std::size_t>(graph_.size()), 0);
-    std::vector<char> after_write(depths_.size(), 0);
-    std::set<NodeId> awaited(plan_.targets.begin(), plan_.targets.end());
+    after_write_.assign(depths_.size(), 0);
+    awaited_.insert(plan_.targets.begin(), plan_.targets.end());
     for (NodeId id = 0; id < graph_.size(); ++id) {
       const Node& node = graph_.node(id);
       if (node.removed) continue;
-      awaited.insert(node.colocate_with);
-      awaited.insert(node.control_inputs.begin(), node.control_inputs.end());
+      awaited_.insert(node.colocate_with);
+      awaited_.insert(node.control_inputs.begin(), node.control_inputs.end());
     }
-    for (const NodeId id : graph_.topological_order()) {
+    for (const NodeId id : order_) {
       const Node& node = graph_.node(id);
       int& depth = depths_[static_cast<std::size_t>(id)];
-      char& late = after_write[static_cast<std::size_t>(id)];
+      char& late = after_write_[static_cast<std::size_t>(id)];
       const auto follow = [&](NodeId from) {
         const Node& before = graph_.node(from);
         if (before.removed || plan_.is_fed(before)) return;
         depth = std::max(depth, depths_[static_cast<std::size_t>(from)] + (gather().names(before) ? 1 : 0));
-        late = static_cast<char>(late | after_write[static_cast<std::size_t>(from)] | writes(*before.op));
+        late = static_cast<char>(late | after_write_[static_cast<std::size_t>(from)] | writes(*before.op));
       };
       for (const ValueRef input : node.inputs) follow(input.node);
       for (const NodeId control : node.control_inputs) follow(control);
-      if (gather().names(node) && !late && !awaited.contains(id) && !plan_.is_fed(node) &&
-          plan_.domain_of(id) == Domain::Device && !graph_.known_value({id, 0}))
-        candidates_.push_back(id);
     }
   }
 
-  void merge(const std::vector<NodeId>& group, std::map<ValueRef, ValueRef>& replaced) {
+  NodeId merge(const std::vector<NodeId>& group) {
     const Node& first = graph_.node(group.front());
     Node many;
     many.op = &OpRegistry::global().require(bag().names(first) ? "braid.BagMany" : "braid.GatherMany");
@@ -142,14 +130,21 @@ class GatherGroups {
     }
     plan_.domains.push_back(Domain::Device);
     const NodeId id = graph_.add(std::move(many));
+    std::map<ValueRef, ValueRef> replaced;
     for (int k = 0; k < static_cast<int>(group.size()); ++k)
       replaced[{group[static_cast<std::size_t>(k)], 0}] = {id, k};
+    graph_.replace_uses(replaced);
+    for (ValueRef& fetch : plan_.fetches)
+      if (const auto found = replaced.find(fetch); found != replaced.end()) fetch = found->second;
+    return id;
   }
 
   Plan& plan_;
   Graph& graph_;
-  std::vector<int> depths_;         // by node
-  std::vector<NodeId> candidates_;  // in topological order
+  const std::vector<NodeId> order_ = graph_.topological_order();
+  std::vector<int> depths_;        // by node
+  std::vector<char> after_write_;  // the same: whether a write of a variable comes before it
+  std::set<NodeId> awaited_;       // targets, and nodes that others wait for or are colocated with
 };
 
 }  // namespace

@@ -4,11 +4,11 @@
 // elsewhere, one arrival, so that no update waits for another exchange than its own; sparse groups also have
 // one row width. Hand-set streams of the members are given up. Left alone are updates that another node waits
 // for or is colocated with (so the rest have no successors, and grouping them makes no cycle), large dense
-// ones, which fill a device by themselves, and a second update of a variable.
-//
-// No rule of rule.h: which nodes belong together is known only when all of them have been seen.
+// ones, which fill a device by themselves, and a second update of a variable. A rule of groups (rule.h).
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <set>
 
 #include "engine/ir/op.h"
@@ -25,12 +25,13 @@ constexpr std::int64_t kLargeElements = 1 << 21;  // some 10 us of a device's me
 constexpr std::int64_t kMostElements = 1 << 24;   // of a dense group, whose gradients all wait for the last
 constexpr std::int64_t kMostRows = (1LL << 31) - 2;  // and one more for each table, for the keys of a group
 
-const Pattern& dense() {
-  static const Pattern pattern{"braid.ApplyOptimizer"};
-  return pattern;
-}
 const Pattern& sparse() {
   static const Pattern pattern{"braid.SparseApplyOptimizer"};
+  return pattern;
+}
+
+const Pattern& update() {
+  static const Pattern pattern{"braid.ApplyOptimizer", "braid.SparseApplyOptimizer"};
   return pattern;
 }
 
@@ -40,21 +41,13 @@ class UpdateGroups {
 
   void run() {
     find_awaited();
-    for (NodeId id = 0; id < graph_.size(); ++id)
-      if (may_join(id)) join(id);
-    int nodes = 0, groups = 0;
-    std::map<NodeId, NodeId> replaced;
-    for (const Group& group : groups_) {
-      if (group.members.size() < 2) continue;
-      const NodeId many = merge(group);
-      for (const NodeId member : group.members) replaced[member] = many;
-      nodes += static_cast<int>(group.members.size());
-      ++groups;
-    }
-    if (groups == 0) return;
-    redirect_targets(replaced);
-    for (const auto& [member, many] : replaced) graph_.remove(member);
-    plan_.note(std::to_string(nodes) + " became " + std::to_string(groups));
+    std::vector<NodeId> nodes(static_cast<std::size_t>(graph_.size()));
+    std::iota(nodes.begin(), nodes.end(), 0);
+    const Grouped grouped = join_groups(
+        graph_, nodes, update(), [this](const Node& node) { return group_of(node); },
+        [this](const std::vector<NodeId>& members) { return merge(members); });
+    if (grouped.groups > 0)
+      plan_.note(std::to_string(grouped.nodes) + " became " + std::to_string(grouped.groups));
   }
 
  private:
@@ -69,7 +62,6 @@ class UpdateGroups {
     auto operator<=>(const Key&) const = default;
   };
   struct Group {
-    std::vector<NodeId> members;
     std::set<std::string> variables;
     std::int64_t rows = 0;      // of sparse updates
     std::int64_t elements = 0;  // of dense ones
@@ -95,10 +87,8 @@ class UpdateGroups {
     }
   }
 
-  bool may_join(NodeId id) const {
-    const Node& node = graph_.node(id);
-    if (node.removed || plan_.domain_of(id) != Domain::Device || awaited_.contains(id)) return false;
-    if (!dense().names(node) && !sparse().names(node)) return false;
+  bool may_join(const Node& node) const {
+    if (plan_.domain_of(node.id) != Domain::Device || awaited_.contains(node.id)) return false;
     const Shape& shape = graph_.info(node.inputs[0]).shape;
     if (sparse().names(node)) return shape[0] > 0 && shape[0] <= kMostRows;
     return shape.elements() <= kLargeElements;
@@ -116,8 +106,9 @@ class UpdateGroups {
     }
   }
 
-  void join(NodeId id) {
-    const Node& node = graph_.node(id);
+  /// The group that the update joins, by its place in groups_; none where it stays alone.
+  std::optional<std::size_t> group_of(const Node& node) {
+    if (!may_join(node)) return std::nullopt;
     const UpdateInputs in = inputs_of(node);
     const Shape& shape = graph_.info(node.inputs[0]).shape;
     const bool by_rows = sparse().names(node);
@@ -144,23 +135,23 @@ class UpdateGroups {
     Group& group = groups_[open->second];
     if (std::any_of(variables.begin(), variables.end(),
                     [&](const std::string& name) { return group.variables.contains(name); }))
-      return;
+      return std::nullopt;
     group.variables.insert(variables.begin(), variables.end());
-    group.members.push_back(id);
     group.rows += rows;
     group.elements += elements;
+    return open->second;
   }
 
-  NodeId merge(const Group& group) {
-    const Node& first = graph_.node(group.members.front());
+  NodeId merge(const std::vector<NodeId>& members) {
+    const Node& first = graph_.node(members.front());
     Node many;
     many.op = &OpRegistry::global().require(first.op->name + "Many");
-    many.name = graph_.unique_name(first.name + "/and_" + std::to_string(group.members.size() - 1));
+    many.name = graph_.unique_name(first.name + "/and_" + std::to_string(members.size() - 1));
     many.attrs = first.attrs;
     many.control_inputs = first.control_inputs;
     many.device = first.device;
     std::vector<std::int64_t> hots;
-    for (const NodeId member : group.members) {
+    for (const NodeId member : members) {
       const Node& node = graph_.node(member);
       many.inputs.insert(many.inputs.end(), node.inputs.begin(), node.inputs.end());
       hots.push_back(node.attrs.get(kHots, std::vector<std::int64_t>{1})[0]);
@@ -168,14 +159,16 @@ class UpdateGroups {
     if (std::any_of(hots.begin(), hots.end(), [](std::int64_t hot) { return hot != 1; }))
       many.attrs.set(kHots, std::move(hots));
     plan_.domains.push_back(Domain::Device);
-    return graph_.add(std::move(many));
+    const NodeId made = graph_.add(std::move(many));
+    redirect_targets({members.begin(), members.end()}, made);
+    return made;
   }
 
-  void redirect_targets(const std::map<NodeId, NodeId>& replaced) {
+  void redirect_targets(const std::set<NodeId>& members, NodeId made) {
     std::set<NodeId> seen;
     std::vector<NodeId> targets;
     for (NodeId target : plan_.targets) {
-      if (const auto found = replaced.find(target); found != replaced.end()) target = found->second;
+      if (members.contains(target)) target = made;
       if (seen.insert(target).second) targets.push_back(target);
     }
     plan_.targets = std::move(targets);

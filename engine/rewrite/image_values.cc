@@ -125,15 +125,15 @@ ValueRef ImageValues::to_end(const Node& like, ValueRef value) {
   return transpose(like, value, inverse(channels_to_front(shape(value).rank())));
 }
 
-int ImageValues::put(const Node& old, const std::vector<ValueRef>& values) {
+bool ImageValues::put(const Node& old, const std::vector<ValueRef>& values) {
   if (values.size() == 1) {
     replace_with(plan_, old.id, values[0]);
-    return 1;
+    return true;
   }
   take_place(plan_, old.id, values[0].node);
   for (std::size_t k = 0; k < values.size(); ++k)
     replace_value(plan_, {old.id, static_cast<int>(k)}, values[k]);
-  return 1;
+  return true;
 }
 
 }  // namespace braid

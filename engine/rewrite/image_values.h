@@ -53,9 +53,9 @@ class ImageValues {
   ValueRef to_front(const Node& like, ValueRef value);  // T
   ValueRef to_end(const Node& like, ValueRef value);    // its inverse
 
-  /// Puts `values`, those of other nodes, in the place of a node's; gives 1.
-  int put(const Node& old, const std::vector<ValueRef>& values);
-  int put(const Node& old, ValueRef value) { return put(old, std::vector<ValueRef>{value}); }
+  /// Puts `values`, those of other nodes, in the place of a node's; gives true.
+  bool put(const Node& old, const std::vector<ValueRef>& values);
+  bool put(const Node& old, ValueRef value) { return put(old, std::vector<ValueRef>{value}); }
 
  private:
   Plan& plan_;

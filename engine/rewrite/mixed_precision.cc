@@ -20,6 +20,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -194,22 +195,22 @@ void merge_casts(Plan& plan) {
   if (plan.options.precision.half == DType::Float32) return;
   static const Pattern cast{"Cast"};
   Graph& graph = plan.program.graph;
-  std::map<std::tuple<ValueRef, DType, int, std::string>, NodeId> known;
-  std::map<ValueRef, ValueRef> replaced;
-  for (const NodeId id : graph.topological_order()) {
-    const Node& node = graph.node(id);
-    if (!cast.names(node) || node.removed || !is_inner(plan, id) ||
-        !is_half(graph.info(node.inputs[0]).dtype))
-      continue;
-    const auto [at, is_new] =
-        known.try_emplace({node.inputs[0], node.outputs[0].dtype, node.stream, node.device}, id);
-    if (is_new) continue;
-    replaced[{id, 0}] = {at->second, 0};
-    take_place(plan, id, at->second);
-  }
-  if (replaced.empty()) return;
-  graph.replace_uses(replaced);
-  for (const auto& [from, to] : replaced) graph.remove(from.node);
+  using Key = std::tuple<ValueRef, DType, int, std::string>;
+  const auto key = [&](const Node& node) -> std::optional<Key> {
+    if (!is_inner(plan, node.id) || !is_half(graph.info(node.inputs[0]).dtype)) return std::nullopt;
+    return Key{node.inputs[0], node.outputs[0].dtype, node.stream, node.device};
+  };
+  const auto keep_first = [&](const std::vector<NodeId>& casts) {
+    std::map<ValueRef, ValueRef> replaced;
+    for (const NodeId id : casts)
+      if (id != casts[0]) {
+        replaced[{id, 0}] = {casts[0], 0};
+        take_place(plan, id, casts[0]);
+      }
+    graph.replace_uses(replaced);
+    return casts[0];
+  };
+  join_groups(graph, graph.topological_order(), cast, key, keep_first);
 }
 
 }  // namespace braid

@@ -155,18 +155,8 @@ void order_pools(Plan& plan) {
       {"sum", Pattern{"BiasAddGrad"}.reading(0, max_pool_grad()), is_sum_of_pool, move_sum}};
   const std::vector<Rule> functions{
       {"function", Pattern(max_pool()).reading(0, rising()), find_pooled, move_function}};
-  int moved = 0;
-  for (bool again = true; again;) {  // a function may lie behind another
-    again = false;
-    for (const std::vector<Rule>* rules : {&gradients, &functions}) {
-      Rewrite rewrite(plan);
-      for (const int applied : apply_rules(rewrite, *rules, plan.program.graph.topological_order())) {
-        moved += applied;
-        // The sum stays where it matches no more: it reads the pooled gradient.
-        again = again || applied > 0;
-      }
-    }
-  }
+  // A function may lie behind another. The sum stays where it matches no more: it reads the pooled gradient.
+  const int moved = apply_until_none_fits(plan, {gradients, functions});
   if (moved > 0) plan.note(std::to_string(moved) + " nodes come after max pooling, or before its gradient");
 }
 

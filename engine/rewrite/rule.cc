@@ -8,6 +8,7 @@
 namespace braid {
 
 bool Pattern::names(const Node& node) const {
+  if (kind_) return kind_(*node.op);
   return std::find(ops_.begin(), ops_.end(), node.op->name) != ops_.end();
 }
 
@@ -44,6 +45,19 @@ void run_rules(Plan& plan, const RulePass& pass) {
   if (std::accumulate(applied.begin(), applied.end(), 0) == 0) return;
   if (pass.prunes) prune(plan, true);
   if (pass.text) plan.note(pass.text(applied));
+}
+
+int apply_until_none_fits(Plan& plan, const std::vector<std::vector<Rule>>& stages) {
+  int made = 0;
+  for (int before = -1; before != made;) {
+    before = made;
+    for (const std::vector<Rule>& rules : stages) {
+      Rewrite rewrite(plan);
+      const auto applied = apply_rules(rewrite, rules, plan.program.graph.topological_order());
+      made += std::accumulate(applied.begin(), applied.end(), 0);
+    }
+  }
+  return made;
 }
 
 }  // namespace braid

@@ -6,11 +6,17 @@
 //
 // Nodes are visited once, in topological order as the graph is before; nodes that are made are not. A node is
 // rewritten by the first rule that fits. Users are those at the start, so what a rule sees does not depend on
-// the rules that came before, except by the inputs that these have changed. Thread rule: one thread.
+// the rules that came before, except by the inputs that these have changed. A pass may ask for its rules
+// again until none fits.
+//
+// A rule of groups makes one node of several that do not read each other: its guard gives a key, and its
+// build gets all nodes with one key. Thread rule: one thread.
 #pragma once
 
 #include <functional>
 #include <initializer_list>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,6 +32,8 @@ class Pattern {
  public:
   /// Any of these ops.
   Pattern(std::initializer_list<std::string_view> ops) : ops_(ops) {}
+  /// Any op that says so of itself, such as all that are elementwise.
+  explicit Pattern(std::function<bool(const OpDef&)> kind) : kind_(std::move(kind)) {}
 
   /// The same, whose input `input` is output 0, or another, of a node that fits `pattern`.
   Pattern reading(int input, Pattern pattern) && {
@@ -33,7 +41,7 @@ class Pattern {
     return std::move(*this);
   }
 
-  /// Whether the node's op is one of these; its inputs are not looked at.
+  /// Whether the node's op is one of these, or of their kind; its inputs are not looked at.
   bool names(const Node& node) const;
   /// The nodes that fit, `node` first, then those it reads in the order of the pattern; none where one does
   /// not, or is removed.
@@ -43,6 +51,7 @@ class Pattern {
   bool collect(const Graph& graph, const Node& node, std::vector<NodeId>& found) const;
 
   std::vector<std::string_view> ops_;
+  std::function<bool(const OpDef&)> kind_;
   std::vector<std::pair<int, Pattern>> inputs_;
 };
 
@@ -76,6 +85,11 @@ struct Rule {
           return true;
         }) {}
 
+  /// For rewrites that find out on the way whether they can be made. `rewrite` changes nothing where it gives
+  /// false, but for nodes that nobody reads.
+  Rule(std::string_view name, Pattern pattern, std::function<bool(Rewrite&, const Match&)> rewrite)
+      : name(name), pattern(std::move(pattern)), apply(std::move(rewrite)) {}
+
   std::string_view name;
   Pattern pattern;
   std::function<bool(Rewrite&, const Match&)> apply;  // whether it was rewritten
@@ -95,5 +109,41 @@ struct RulePass {
 
 /// Applies the rules, prunes, and writes the note.
 void run_rules(Plan& plan, const RulePass& pass);
+
+/// Applies each list of rules to the graph as the one before has left it, and all again until none fits.
+/// Gives how many rewrites were made.
+int apply_until_none_fits(Plan& plan, const std::vector<std::vector<Rule>>& stages);
+
+/// What a rule of groups did.
+struct Grouped {
+  int nodes = 0, groups = 0;
+};
+
+/// Makes one node of the nodes among `nodes`, visited in this order, that fit `pattern` and to which `guard`,
+/// (const Node&) -> std::optional<Key>, gives equal keys, where there are two or more. `build`, (const
+/// std::vector<NodeId>& members) -> NodeId, gives the node, which is new or one of them, to the members'
+/// users; then the others are removed. Groups are made in the order of their keys; guards see the graph
+/// before the first.
+template <class Guard, class Build>
+Grouped join_groups(Graph& graph, const std::vector<NodeId>& nodes, const Pattern& pattern, Guard guard,
+                    Build build) {
+  using Key = typename std::invoke_result_t<Guard, const Node&>::value_type;
+  std::map<Key, std::vector<NodeId>> groups;
+  for (const NodeId id : nodes) {
+    const Node& node = graph.node(id);
+    if (node.removed || !pattern.names(node)) continue;
+    if (std::optional<Key> key = guard(node)) groups[*std::move(key)].push_back(id);
+  }
+  Grouped grouped;
+  for (const auto& [key, members] : groups) {
+    if (members.size() < 2) continue;
+    const NodeId made = build(members);
+    for (const NodeId member : members)
+      if (member != made) graph.remove(member);
+    grouped.nodes += static_cast<int>(members.size());
+    ++grouped.groups;
+  }
+  return grouped;
+}
 
 }  // namespace braid

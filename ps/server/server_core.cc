@@ -176,18 +176,10 @@ PushAnswer ServerCore::take(const std::shared_ptr<PushJob>& job, bool* answered_
 
   if (trial_ && trial_->ended(sender.worker)) trial_.reset();
   marks_.take(sender.worker, job->step, job->sequence);
-  counters_->add(Count::PushesApplied);
-  counters_->add(Count::Examples, job->examples);
+  count_taken(*job);
   if (timed()) count_push(*job, false);
   if (job->votes_to_stop) stop_round_ = std::min(stop_round_, job->round);
   if (job->votes_to_finish) finish_round_ = std::min(finish_round_, job->round);
-  std::uint64_t bytes = bytes_of(job->dense);
-  for (const SparsePart& part : job->sparse) {
-    counters_->add(Count::RowsPushed, part.keys.size());
-    bytes += part.keys.size() *
-             (sizeof(std::int64_t) + static_cast<std::uint64_t>(tables_->dim(part.table)) * sizeof(float));
-  }
-  counters_->add(Count::BytesReceived, bytes);
   if (bsp()) {
     contribute(job);
     post_ready_rounds(tables_->ids_of(*job));
@@ -196,6 +188,18 @@ PushAnswer ServerCore::take(const std::shared_ptr<PushJob>& job, bool* answered_
     *answered_later = true;
   }
   return {};
+}
+
+void ServerCore::count_taken(const PushJob& job) {
+  counters_->add(Count::PushesApplied);
+  counters_->add(Count::Examples, job.examples);
+  std::uint64_t bytes = bytes_of(job.dense);
+  for (const SparsePart& part : job.sparse) {
+    counters_->add(Count::RowsPushed, part.keys.size());
+    bytes += part.keys.size() *
+             (sizeof(std::int64_t) + static_cast<std::uint64_t>(tables_->dim(part.table)) * sizeof(float));
+  }
+  counters_->add(Count::BytesReceived, bytes);
 }
 
 void ServerCore::contribute(const std::shared_ptr<PushJob>& job) {

@@ -161,6 +161,7 @@ class ServerCore {
   std::string dropped_because(const PushJob& job) const;
   bool pushed_by_former_process(const PushJob& job) const;
   void check_contribution(const PushJob& job) const;
+  void count_taken(const PushJob& job);
   void contribute(const std::shared_ptr<PushJob>& job);
   void post_ready_rounds(const std::vector<TableId>& tables);
   void post_push(const std::shared_ptr<PushJob>& job);

@@ -264,7 +264,11 @@ void add_strategy(std::vector<JobField>& table) {
                         strategy.set_server_idle_seconds(std::max(300.0, strategy.start_deadline_seconds()));
                       })
           .in(seconds(0.01))
-          .idle(strategy_has_no_servers()),
+          .idle(strategy_has_no_servers()));
+}
+
+void add_servers(std::vector<JobField>& table) {
+  add(table,  //
       field("strategy.ps").idle(strategy_has_no_servers()), field("strategy.ps.pull_ahead"),
       field("strategy.ps.table_threads").in(from_to(0, 256)),
       field("strategy.ps.shared_memory").by_default(true),
@@ -279,7 +283,12 @@ void add_strategy(std::vector<JobField>& table) {
                 const auto its = at.job.strategy().consistency();
                 return its != Strategy::ASP && its != Strategy::SSP;
               },
-              "strategy.consistency is neither ASP nor SSP")),
+              "strategy.consistency is neither ASP nor SSP")));
+}
+
+/// Of the strategies that divide a model.
+void add_shared_models(std::vector<JobField>& table) {
+  add(table,  //
       field("strategy.hybrid").idle(strategy_is_not(Strategy::HYBRID)),
       field("strategy.hybrid.memory_bytes").in(not_negative()), field("strategy.hybrid.ids"),
       field("strategy.hybrid.table"), field("strategy.hybrid.table.match"),
@@ -297,7 +306,12 @@ void add_strategy(std::vector<JobField>& table) {
       field("strategy.tensor.automatic").by_default(true),
       field("strategy.tensor.min_width").by_default(256).in(at_least(1)), field("strategy.tensor.sequence"),
       field("strategy.mirrored").idle(strategy_is_not(Strategy::MIRRORED)),
-      field("strategy.mirrored.devices").in(from_to(0, 1024)),
+      field("strategy.mirrored.devices").in(from_to(0, 1024)));
+}
+
+/// How gradients meet.
+void add_exchange(std::vector<JobField>& table) {
+  add(table,  //
       field("strategy.wire").idle(strategy_has_no_communicator()).idle(strategy_is_pipeline()),
       field("strategy.reduction").idle(workers_all_reduce_nothing()).idle(workers_average()),
       field("strategy.trim")
@@ -305,7 +319,11 @@ void add_strategy(std::vector<JobField>& table) {
           .in(at_most(1 << 20))
           .idle(when(
               [](const FieldScope& at) { return at.job.strategy().reduction() != Strategy::TRIMMED_MEAN; },
-              "strategy.reduction is not TRIMMED_MEAN")),
+              "strategy.reduction is not TRIMMED_MEAN")));
+}
+
+void add_late_gradients(std::vector<JobField>& table) {
+  add(table,  //
       field("strategy.staleness").by_default(1).in(at_most(1 << 20)).idle(consistency_is_not(Strategy::SSP)),
       field("strategy.timed.timeout_millis")
           .by_default(100)
@@ -320,7 +338,11 @@ void add_strategy(std::vector<JobField>& table) {
       field("strategy.timed.max_late_share")
           .by_default(1)
           .in(from_to(0, 1))
-          .idle(consistency_is_not(Strategy::TIMED)),
+          .idle(consistency_is_not(Strategy::TIMED)));
+}
+
+void add_workers(std::vector<JobField>& table) {
+  add(table,  //
       field("strategy.shard").idle(workers_all_reduce_nothing()).idle(workers_average()),
       field("strategy.sync_batch_norm").idle(workers_all_reduce_nothing()), field("strategy.elastic"),
       field("strategy.elastic.min_workers").default_elsewhere("1").in(from_to(0, 1024)),
@@ -339,7 +361,11 @@ void add_strategy(std::vector<JobField>& table) {
       field("strategy.compression.rank")
           .by_default(4)
           .in(from_to(1, 256))
-          .idle(compression_is_not(Compression::POWER_SGD)),
+          .idle(compression_is_not(Compression::POWER_SGD)));
+}
+
+void add_security(std::vector<JobField>& table) {
+  add(table,  //
       field("strategy.token_file").idle(strategy_is_local()).idle(backend_is_mpi()),
       field("strategy.insecure").idle(strategy_is_local()).idle(backend_is_mpi()),
       field("strategy.data_ports").default_elsewhere("any").idle(strategy_is_local()).idle(backend_is_mpi()),
@@ -347,12 +373,10 @@ void add_strategy(std::vector<JobField>& table) {
       field("strategy.tls.certificate_file"), field("strategy.tls.key_file"), field("strategy.tls.ca_file"));
 }
 
-void add_updates(std::vector<JobField>& table) {
+void add_optimizer(std::vector<JobField>& table) {
   const Reason no_adam = optimizer_is_none_of({Optimizer::ADAM, Optimizer::ADAMW}),
                no_ftrl = optimizer_is_none_of({Optimizer::FTRL}),
                no_rmsprop = optimizer_is_none_of({Optimizer::RMSPROP});
-  const Reason no_decay = schedule_is_none_of({Schedule::LINEAR_DECAY, Schedule::COSINE_DECAY});
-  const Reason no_step_decay = schedule_is_none_of({Schedule::STEP_DECAY});
   add(table,  //
       field("optimizer.kind").idle(graph_has_optimizers()),
       field("optimizer.learning_rate")
@@ -404,11 +428,19 @@ void add_updates(std::vector<JobField>& table) {
       field("optimizer.row_wise").idle(optimizer_is_none_of({Optimizer::ADAGRAD})),
       // Each part is a copy of the step's graph.
       field("optimizer.accumulate_steps").by_default(1).in(at_most(256)), field("optimizer.group"));
+}
+
+void add_optimizer_groups(std::vector<JobField>& table) {
   // What is said of a group is said of the optimizer that its variables have (optimizers.h).
   for (const char* name : {"match", "frozen", "kind", "learning_rate", "momentum", "nesterov", "beta1",
                            "beta2", "epsilon", "initial_accumulator", "weight_decay", "rho", "centered",
                            "learning_rate_power", "l1", "l2", "l2_shrinkage", "clip_value", "row_wise"})
     table.emplace_back(std::string("optimizer.group.") + name);
+}
+
+void add_schedule(std::vector<JobField>& table) {
+  const Reason no_decay = schedule_is_none_of({Schedule::LINEAR_DECAY, Schedule::COSINE_DECAY});
+  const Reason no_step_decay = schedule_is_none_of({Schedule::STEP_DECAY});
   add(table,  //
       field("schedule.kind"), field("schedule.warmup_steps"),
       field("schedule.end_factor").in(not_negative()).idle(no_decay),
@@ -517,7 +549,15 @@ std::vector<JobField> make_table() {
   add_staging(table);
   add_streams(table);
   add_strategy(table);
-  add_updates(table);
+  add_servers(table);
+  add_shared_models(table);
+  add_exchange(table);
+  add_late_gradients(table);
+  add_workers(table);
+  add_security(table);
+  add_optimizer(table);
+  add_optimizer_groups(table);
+  add_schedule(table);
   add_results(table);
   add_runtime(table);
   add_hooks(table);

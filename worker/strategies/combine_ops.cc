@@ -49,6 +49,18 @@ void add_scaled(const float* values, std::int64_t stride, std::span<const double
   }
 }
 
+/// Of each variable, its elements that are in the part of `rank`: body(variable, first of them within the
+/// part, how many).
+template <class Body>
+void for_variables(const PackedGradients& packed, int rank, const Body& body) {
+  const std::int64_t first = packed.part * rank, last = first + packed.part;
+  std::int64_t at = 0;
+  for (std::size_t v = 0; v < packed.counts.size(); at += packed.counts[v++]) {
+    const std::int64_t begin = std::max(at, first), end = std::min(at + packed.counts[v], last);
+    body(static_cast<std::int64_t>(v), begin - first, std::max<std::int64_t>(end - begin, 0));
+  }
+}
+
 PreparedKernel prepare_gradients(const PrepareContext& c) {
   auto& communicator = require_service<comm::Communicator>(c, "communicator");
   const auto deadline = require_service<StepServices>(c, "worker").peer_deadline;
@@ -77,18 +89,8 @@ PreparedKernel prepare_gradients(const PrepareContext& c) {
         combine_sorted(values + at, packed.part, world, trim, std::min(kBlock, packed.part - at),
                        result + at);
     } else {
-      // Of each variable, the elements that are in this rank's part.
-      const std::int64_t first = packed.part * communicator.rank(), last = first + packed.part;
-      const auto for_variables = [&](const auto& body) {
-        std::int64_t at = 0;
-        for (std::int64_t v = 0; v < variables; at += packed.counts[static_cast<std::size_t>(v++)]) {
-          const std::int64_t begin = std::max(at, first),
-                             end = std::min(at + packed.counts[static_cast<std::size_t>(v)], last);
-          body(v, begin - first, std::max<std::int64_t>(end - begin, 0));
-        }
-      };
       double* const dots = KernelScratch::array<double>(args, products);
-      for_variables([&](std::int64_t v, std::int64_t begin, std::int64_t count) {
+      for_variables(packed, communicator.rank(), [&](std::int64_t v, std::int64_t begin, std::int64_t count) {
         for (int i = 0; i < world; ++i)
           for (int j = 0; j <= i; ++j)
             dots[v * pairs + i * world + j] = dots[v * pairs + j * world + i] =
@@ -100,7 +102,7 @@ PreparedKernel prepare_gradients(const PrepareContext& c) {
       const std::span<double> scales(KernelScratch::array<double>(args, coefficients),
                                      static_cast<std::size_t>(world));
       std::fill_n(result, packed.part, 0.0F);
-      for_variables([&](std::int64_t v, std::int64_t begin, std::int64_t count) {
+      for_variables(packed, communicator.rank(), [&](std::int64_t v, std::int64_t begin, std::int64_t count) {
         if (count == 0) return;
         adasum_coefficients({dots + v * pairs, static_cast<std::size_t>(pairs)}, scales,
                             {KernelScratch::array<double>(args, spare), static_cast<std::size_t>(2 * pairs)});
@@ -122,6 +124,13 @@ std::vector<std::int64_t> ends_of_ranks(const PrepareContext& c, std::int64_t ro
     ends.push_back((ends.empty() ? 0 : ends.back()) +
                    (of_rank.empty() ? rows / world : of_rank[static_cast<std::size_t>(r)]));
   return ends;
+}
+
+/// products[i][j] += values[i] . values[j], for j up to i
+void add_products(const float* values, std::int64_t width, int world, double* products) {
+  for (int i = 0; i < world; ++i)
+    for (int j = 0; j <= i; ++j)
+      products[i * world + j] += dot(values + i * width, values + j * width, width);
 }
 
 template <class Index>
@@ -166,9 +175,7 @@ PreparedKernel rows_kernel(const PrepareContext& c) {
       std::fill_n(products, pairs, 0.0);
       for (std::int64_t g = 0; g < groups.size(); ++g) {
         add_up(g);
-        for (int i = 0; i < world; ++i)
-          for (int j = 0; j <= i; ++j)
-            products[i * world + j] += dot(sums + i * width, sums + j * width, width);
+        add_products(sums, width, world, products);
       }
       for (int i = 0; i < world; ++i)
         for (int j = 0; j < i; ++j) products[j * world + i] = products[i * world + j];

@@ -151,84 +151,117 @@ struct Thin {
   std::shared_ptr<const Product> to_p, to_q, from;
 };
 
-PreparedKernel prepare_power(const PrepareContext& c, comm::Communicator& communicator,
-                             std::chrono::nanoseconds deadline) {
-  const Ints ranks = c.attr<Ints>("ranks", {});
-  std::vector<Thin> thin;
-  std::int64_t first = 0, second = 0, largest = 0;
-  std::size_t product_bytes = 0, compressed = 0;
-  const auto count = static_cast<std::size_t>(variables_of(c));
-  for (std::size_t v = 0; v < count; ++v) compressed += ranks[v] > 0 ? 1 : 0;
-  std::size_t next = count;
-  for (std::size_t v = 0; v < count; ++v) {
-    const Shape& shape = c.inputs[v].shape;
-    if (c.inputs[v].dtype != DType::Float32) c.fail("gradients must be float32");
+/// What a step of POWER_SGD needs, and where: made once, read by each step.
+class PowerStep {
+ public:
+  PowerStep(const PrepareContext& c, comm::Communicator& communicator, std::chrono::nanoseconds deadline)
+      : communicator_(communicator), deadline_(deadline) {
+    const Ints ranks = c.attr<Ints>("ranks", {});
+    const auto count = static_cast<std::size_t>(variables_of(c));
+    const auto compressed = static_cast<std::size_t>(
+        std::count_if(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(count),
+                      [](std::int64_t rank) { return rank > 0; }));
+    std::int64_t largest = 0;
+    std::size_t product_bytes = 0, next = count;
+    for (std::size_t v = 0; v < count; ++v) {
+      Thin one = lay_out(c, v, ranks[v]);
+      if (one.r > 0) {
+        one.error = next;
+        one.q = compressed + next++;
+        largest = std::max(largest, one.n * one.m);
+        add_products(c, one, product_bytes);
+      }
+      thin_.push_back(std::move(one));
+    }
+    first_at_ = scratch_.add<float>(first_);
+    second_at_ = scratch_.add<float>(second_);
+    made_at_ = scratch_.add<float>(largest);
+    product_at_ = scratch_.add<std::byte>(static_cast<std::int64_t>(product_bytes));
+  }
+
+  std::size_t scratch_bytes() const { return scratch_.bytes(); }
+
+  void run(const KernelArgs& args) const {
+    const WaitContext wait = args.wait->at_most(deadline_);
+    auto *const ps = KernelScratch::array<float>(args, first_at_), *const qs = KernelScratch::array<float>(
+                                                                       args, second_at_);
+    make_p(args, ps);
+    reduce(args, wait, ps, first_);
+    make_q(args, ps, qs);
+    reduce(args, wait, qs, second_);
+    give(args, ps, qs);
+  }
+
+ private:
+  Thin lay_out(const PrepareContext& c, std::size_t variable, std::int64_t rank) {
+    const Shape& shape = c.inputs[variable].shape;
+    if (c.inputs[variable].dtype != DType::Float32) c.fail("gradients must be float32");
     Thin one;
-    one.r = ranks[v];
+    one.r = rank;
     one.n = one.r == 0 || shape.rank() == 0 ? 1 : shape[0];
     one.m = one.n == 0 ? 0 : shape.elements() / one.n;
-    one.first = first;
-    one.second = second;
-    first += one.r == 0 ? shape.elements() : one.n * one.r;
-    if (one.r > 0) {
-      second += one.m * one.r;
-      one.error = next;
-      one.q = compressed + next++;
-      largest = std::max(largest, one.n * one.m);
-      const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool ta, bool tb) {
-        auto made = std::make_shared<const Product>(
-            c, Gemm{.m = m, .n = n, .k = k, .transpose_a = ta, .transpose_b = tb});
-        product_bytes = std::max(product_bytes, made->scratch_bytes());
-        return made;
-      };
-      one.to_p = product(one.n, one.r, one.m, false, false);
-      one.to_q = product(one.m, one.r, one.n, true, false);
-      one.from = product(one.n, one.m, one.r, false, true);
-    }
-    thin.push_back(std::move(one));
+    one.first = first_;
+    one.second = second_;
+    first_ += one.r == 0 ? shape.elements() : one.n * one.r;
+    second_ += one.m * one.r;
+    return one;
   }
-  KernelScratch scratch;
-  const std::size_t first_at = scratch.add<float>(first), second_at = scratch.add<float>(second),
-                    made_at = scratch.add<float>(largest),
-                    product_at = scratch.add<std::byte>(static_cast<std::int64_t>(product_bytes));
-  const float mean = 1.0F / static_cast<float>(communicator.size());
-  PreparedKernel kernel;
-  kernel.scratch_bytes = scratch.bytes();
-  kernel.run = [=, &communicator, thin = std::move(thin)](const KernelArgs& args) {
-    const WaitContext wait = args.wait->at_most(deadline);
-    auto *const ps = KernelScratch::array<float>(args, first_at),
-                *const qs = KernelScratch::array<float>(args, second_at),
-                *const made = KernelScratch::array<float>(args, made_at);
-    void* const product = KernelScratch::array<std::byte>(args, product_at);
-    const auto reduce = [&](float* values, std::int64_t elements) {
-      if (elements > 0)
-        communicator.all_reduce(values, values, elements, DType::Float32, comm::ReduceOp::Sum, args.stream,
-                                wait);
+
+  static void add_products(const PrepareContext& c, Thin& one, std::size_t& bytes) {
+    const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool ta, bool tb) {
+      auto made = std::make_shared<const Product>(
+          c, Gemm{.m = m, .n = n, .k = k, .transpose_a = ta, .transpose_b = tb});
+      bytes = std::max(bytes, made->scratch_bytes());
+      return made;
     };
-    for (std::size_t v = 0; v < thin.size(); ++v) {
-      const Thin& one = thin[v];
+    one.to_p = product(one.n, one.r, one.m, false, false);
+    one.to_q = product(one.m, one.r, one.n, true, false);
+    one.from = product(one.n, one.m, one.r, false, true);
+  }
+
+  static float* error_of(const KernelArgs& args, const Thin& one) {
+    return static_cast<float*>(args.inputs[one.error]);
+  }
+
+  void reduce(const KernelArgs& args, const WaitContext& wait, float* values, std::int64_t elements) const {
+    if (elements > 0)
+      communicator_.all_reduce(values, values, elements, DType::Float32, comm::ReduceOp::Sum, args.stream,
+                               wait);
+  }
+
+  void make_p(const KernelArgs& args, float* ps) const {
+    void* const product = KernelScratch::array<std::byte>(args, product_at_);
+    for (std::size_t v = 0; v < thin_.size(); ++v) {
+      const Thin& one = thin_[v];
       const float* const gradient = args.in<float>(static_cast<int>(v));
       if (one.r == 0) {
         std::copy_n(gradient, one.n * one.m, ps + one.first);
         continue;
       }
-      auto* const x = static_cast<float*>(args.inputs[one.error]);
+      float* const x = error_of(args, one);
       for (std::int64_t i = 0; i < one.n * one.m; ++i) x[i] += gradient[i];
       one.to_p->run(x, static_cast<const float*>(args.inputs[one.q]), ps + one.first, product, args);
     }
-    reduce(ps, first);
-    for (const Thin& one : thin) {
+  }
+
+  void make_q(const KernelArgs& args, float* ps, float* qs) const {
+    void* const product = KernelScratch::array<std::byte>(args, product_at_);
+    auto* const made = KernelScratch::array<float>(args, made_at_);
+    for (const Thin& one : thin_) {
       if (one.r == 0) continue;
-      float *const p = ps + one.first, *const q = qs + one.second;
-      auto* const x = static_cast<float*>(args.inputs[one.error]);
+      float *const p = ps + one.first, *const q = qs + one.second, *const x = error_of(args, one);
       orthonormalize(p, one.n, one.r);
       one.to_q->run(x, p, q, product, args);
       one.from->run(p, q, made, product, args);
       for (std::int64_t i = 0; i < one.n * one.m; ++i) x[i] -= made[i];
     }
-    reduce(qs, second);
-    for (std::size_t v = 0; v < thin.size(); ++v) {
-      const Thin& one = thin[v];
+  }
+
+  void give(const KernelArgs& args, const float* ps, const float* qs) const {
+    void* const product = KernelScratch::array<std::byte>(args, product_at_);
+    const float mean = 1.0F / static_cast<float>(communicator_.size());
+    for (std::size_t v = 0; v < thin_.size(); ++v) {
+      const Thin& one = thin_[v];
       auto* const to = args.out<float>(static_cast<int>(v));
       if (one.r == 0) {
         std::copy_n(ps + one.first, one.n * one.m, to);
@@ -239,7 +272,22 @@ PreparedKernel prepare_power(const PrepareContext& c, comm::Communicator& commun
       auto* const kept = static_cast<float*>(args.inputs[one.q]);
       for (std::int64_t i = 0; i < one.m * one.r; ++i) kept[i] = mean * q[i];
     }
-  };
+  }
+
+  comm::Communicator& communicator_;
+  std::chrono::nanoseconds deadline_;
+  std::vector<Thin> thin_;
+  std::int64_t first_ = 0, second_ = 0;  // elements of the arrays that are reduced
+  KernelScratch scratch_;
+  std::size_t first_at_ = 0, second_at_ = 0, made_at_ = 0, product_at_ = 0;
+};
+
+PreparedKernel prepare_power(const PrepareContext& c, comm::Communicator& communicator,
+                             std::chrono::nanoseconds deadline) {
+  const auto step = std::make_shared<const PowerStep>(c, communicator, deadline);
+  PreparedKernel kernel;
+  kernel.scratch_bytes = step->scratch_bytes();
+  kernel.run = [step](const KernelArgs& args) { step->run(args); };
   return kernel;
 }
 

@@ -7,24 +7,13 @@ braid_op_family(array
     concat
     constant
     device_copy
-    dynamic_partition
     fill
     gather
-    gather_nd
     identity
-    list_diff
-    matrix_band_part
-    matrix_diag
-    mirror_pad
-    one_hot
     pack
     pad
     reshape
     reverse
-    reverse_sequence
-    roll
-    scatter_nd
-    set_operation
     shape
     slice
     space_to_batch
@@ -33,6 +22,18 @@ braid_op_family(array
     strided_slice
     tile
     transpose
+  GRAPH_KERNELS
+    dynamic_partition
+    gather_nd
+    list_diff
+    matrix_band_part
+    matrix_diag
+    mirror_pad
+    one_hot
+    reverse_sequence
+    roll
+    scatter_nd
+    set_operation
     unique
   CUDA_ONLY
     box_ops

@@ -5,21 +5,22 @@ braid_op_family(math
     arg_reduce
     batch_matmul
     binary
-    bucketize
     cast
     check_numerics
     clip
     compare
-    cumulative
-    einsum
     matmul
     reduce
     reduce_grad
     reduce_to_shape
     select
-    special_functions
     unary
     unary_grad
+  GRAPH_KERNELS
+    bucketize
+    cumulative
+    einsum
+    special_functions
   SOURCES
     einsum_plan.cc
   CUDA_SOURCES

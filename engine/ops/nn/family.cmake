@@ -7,15 +7,16 @@ braid_op_family(nn
     cross_entropy
     dropout
     fused_batch_norm
-    in_top_k
     l2_loss
-    lrn
     pool2d
-    recurrent
-    resize
     sigmoid_cross_entropy
     softmax
     top_k
+  GRAPH_KERNELS
+    in_top_k
+    lrn
+    recurrent
+    resize
   CUDA_ONLY
     depthwise_conv2d
   SOURCES

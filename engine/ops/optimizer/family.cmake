@@ -4,9 +4,10 @@ braid_op_family(optimizer
     apply_optimizer
     clip_by_norm
     loss_scale
+    sparse_apply_optimizer
+  GRAPH_KERNELS
     resource_apply
     resource_apply_adaptive
-    sparse_apply_optimizer
   SOURCES
     optimizer_attrs.cc
     typed_apply.cc

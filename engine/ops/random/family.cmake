@@ -1,6 +1,7 @@
 # Random numbers.
 braid_op_family(random
   KERNELS
-    candidate_sampler
     random
+  GRAPH_KERNELS
+    candidate_sampler
     stateless_random)

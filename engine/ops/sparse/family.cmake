@@ -5,11 +5,12 @@ braid_op_family(sparse
     bag_grad
     bucket_ids
     bucket_rows
-    fill_empty_rows_grad
     hot_rows
-    segment_reduce
     segment_sum
     slices_to_dense
+  GRAPH_KERNELS
+    fill_empty_rows_grad
+    segment_reduce
     sparse_dense
     sparse_segment
   OPS

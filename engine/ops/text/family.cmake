@@ -1,6 +1,6 @@
 # Strings, parsing and printing.
 braid_op_family(text
-  KERNELS
+  GRAPH_KERNELS
     print
     string_ops
   OPS
