@@ -3,13 +3,14 @@
 //
 //   Conv2D(x, NCHW)     -> T(Conv2D(T'(x), NHWC))     so do its gradients, pooling and batch norm
 //   f(T(x), T(y), b)    -> T(f(x, y, b reshaped))     elementwise; sums, means, concatenation, splits,
-//                                                     padding and gathers have their axes changed
+//                                                     slices, padding and gathers have their axes changed
 //   T'(T(x))            -> x
 //
 // T moves channels to the front, T' to the end. So transpositions move down until they meet their opposite,
 // or a node that wants channels first, such as a flattening. Only T moves: of images of a convolution, with
 // one axis or two (a unit axis may go or come on the way). An elementwise node takes channels last where at
-// least half of its large operands are ready so. Only in graphs with such convolutions.
+// least half of its large operands are ready so. Only in graphs with such convolutions. Where regions are
+// made, group norm reads channels that are last, too (image_groups.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,6 +21,8 @@
 
 #include "engine/graph/passes.h"
 #include "engine/ir/op.h"
+#include "engine/rewrite/image_groups.h"
+#include "engine/rewrite/image_ranges.h"
 #include "engine/rewrite/image_values.h"
 #include "engine/rewrite/passes.h"
 #include "engine/rewrite/rule.h"
@@ -64,7 +67,12 @@ std::optional<ImageOp> image_op(const Node& node) {
 
 class ChannelsLast : private ImageValues {
  public:
-  explicit ChannelsLast(Plan& plan) : ImageValues(plan), plan_(plan), graph_(plan.program.graph) {}
+  explicit ChannelsLast(Plan& plan)
+      : ImageValues(plan),
+        plan_(plan),
+        graph_(plan.program.graph),
+        groups_(plan, *this),
+        ranges_(plan, *this) {}
 
   void run() {
     const std::vector<NodeId> nodes = graph_.topological_order();
@@ -152,10 +160,11 @@ class ChannelsLast : private ImageValues {
   int sink(const Node& node) {
     static const Pattern reduction{"Sum", "Mean", "Max", "Min", "Prod"}, summed{"braid.ReduceToShapeOf"},
         spread{"braid.BroadcastReduced"}, joined{"ConcatV2"}, split{"SplitV", "Split", "braid.SplitLike"},
-        padded{"Pad", "PadV2"}, cut{"braid.PadGrad"}, gathered{"GatherV2", "braid.GatherGrad"},
+        gathered{"GatherV2", "braid.GatherGrad"},
         also_elementwise{"AddN", "Identity", "StopGradient", "PreventGradient"},
         reshaped{"Reshape", "Squeeze", "ExpandDims", "braid.ReshapeLike"};
     if (order_of(node)) return sink_transpose(node);
+    if (plan_.options.fusion && groups_.sink(node)) return 1;
     if (node.op->traits.elements == Elements::Pointwise || also_elementwise.names(node))
       return sink_elementwise(node);
     if (reduction.names(node)) return sink_reduction(node);
@@ -163,7 +172,7 @@ class ChannelsLast : private ImageValues {
     if (spread.names(node)) return sink_spread(node);
     if (joined.names(node)) return sink_join(node);
     if (split.names(node)) return sink_split(node);
-    if (padded.names(node) || cut.names(node)) return sink_padding(node);
+    if (ranges_.sink(node)) return 1;
     if (gathered.names(node)) return sink_gather(node);
     return reshaped.names(node) ? sink_reshape(node) : 0;
   }
@@ -301,29 +310,6 @@ class ChannelsLast : private ImageValues {
     return put(node, values);
   }
 
-  /// Pad(x, paddings, ...), and PadGrad(dy, paddings, like).
-  int sink_padding(const Node& node) {
-    static const Pattern cut{"braid.PadGrad"};
-    const auto source = behind(node.inputs[0]);
-    const auto paddings = known(node.inputs[1]);
-    if (!source || !paddings) return 0;
-    const int rank = shape(*source).rank();
-    Tensor turned(DType::Int32, Shape{rank, 2});
-    for (int axis = 0; axis < rank; ++axis)
-      for (int side = 0; side < 2; ++side)
-        turned.data<std::int32_t>()[static_cast<std::size_t>(2 * axis_behind(axis, rank) + side)] =
-            static_cast<std::int32_t>((*paddings)[static_cast<std::size_t>(2 * axis + side)]);
-    Node made = node;
-    made.inputs[0] = *source;
-    made.inputs[1] = constant(node, std::move(turned));
-    if (cut.names(node)) {
-      const auto like = behind(node.inputs[2]);
-      if (!like) return 0;
-      made.inputs[2] = *like;
-    }
-    return put(node, to_front(node, {add(std::move(made), node.name + "/channels_last"), 0}));
-  }
-
   /// GatherV2(x, places, axis), as nearest neighbours have it, and GatherGrad(dy, places, like, axis).
   int sink_gather(const Node& node) {
     static const Pattern gradient{"braid.GatherGrad"};
@@ -356,6 +342,8 @@ class ChannelsLast : private ImageValues {
 
   Plan& plan_;
   Graph& graph_;
+  ImageGroups groups_;
+  ImageRanges ranges_;
 };
 
 }  // namespace
