@@ -3,13 +3,14 @@
 //
 //   Conv2D(x, NCHW)     -> T(Conv2D(T'(x), NHWC))     so do its gradients, pooling and batch norm
 //   f(T(x), T(y), b)    -> T(f(x, y, b reshaped))     elementwise; sums, means, concatenation, splits,
-//                                                     padding and gathers have their axes changed
+//                                                     slices, padding and gathers have their axes changed
 //   T'(T(x))            -> x
 //
 // T moves channels to the front, T' to the end. So transpositions move down until they meet their opposite,
 // or a node that wants channels first, such as a flattening. Only T moves: of images of a convolution, with
 // one axis or two (a unit axis may go or come on the way). An elementwise node takes channels last where at
-// least half of its large operands are ready so. Only in graphs with such convolutions.
+// least half of its large operands are ready so. Only in graphs with such convolutions. Where regions are
+// made, group norm reads channels that are last, too (image_groups.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,6 +21,8 @@
 #include <vector>
 
 #include "engine/ir/op.h"
+#include "engine/rewrite/image_groups.h"
+#include "engine/rewrite/image_ranges.h"
 #include "engine/rewrite/image_values.h"
 #include "engine/rewrite/passes.h"
 #include "engine/rewrite/rule.h"
@@ -70,7 +73,12 @@ std::optional<ImageOp> image_op(const Node& node) {
 
 class ChannelsLast : private ImageValues {
  public:
-  explicit ChannelsLast(Plan& plan) : ImageValues(plan), plan_(plan), graph_(plan.program.graph) {}
+  explicit ChannelsLast(Plan& plan)
+      : ImageValues(plan),
+        plan_(plan),
+        graph_(plan.program.graph),
+        groups_(plan, *this),
+        ranges_(plan, *this) {}
 
   void run() {
     static const Pattern convolution{"Conv2D"};
@@ -100,6 +108,7 @@ class ChannelsLast : private ImageValues {
     const Pattern elementwise([](const OpDef& op) { return op.traits.elements == Elements::Pointwise; });
     return {rule("image", Pattern(is_of_images), &ChannelsLast::turn_image_op),
             rule("transposition", {"Transpose"}, &ChannelsLast::sink_transpose),
+            rule("group norm", Pattern([](const OpDef&) { return true; }), &ChannelsLast::sink_group_norm),
             rule("elementwise", elementwise, &ChannelsLast::sink_elementwise),
             rule("elementwise, too", {"AddN", "Identity", "StopGradient", "PreventGradient"},
                  &ChannelsLast::sink_elementwise),
@@ -108,7 +117,7 @@ class ChannelsLast : private ImageValues {
             rule("spread", {"braid.BroadcastReduced"}, &ChannelsLast::sink_spread),
             rule("join", {"ConcatV2"}, &ChannelsLast::sink_join),
             rule("split", {"SplitV", "Split", "braid.SplitLike"}, &ChannelsLast::sink_split),
-            rule("padding", {"Pad", "PadV2", "braid.PadGrad"}, &ChannelsLast::sink_padding),
+            rule("range", Pattern([](const OpDef&) { return true; }), &ChannelsLast::sink_range),
             rule("gather", {"GatherV2", "braid.GatherGrad"}, &ChannelsLast::sink_gather),
             rule("reshape", {"Reshape", "Squeeze", "ExpandDims", "braid.ReshapeLike"},
                  &ChannelsLast::sink_reshape)};
@@ -311,28 +320,8 @@ class ChannelsLast : private ImageValues {
     return put(node, values);
   }
 
-  /// Pad(x, paddings, ...), and PadGrad(dy, paddings, like).
-  bool sink_padding(const Node& node) {
-    static const Pattern cut{"braid.PadGrad"};
-    const auto source = behind(node.inputs[0]);
-    const auto paddings = known(node.inputs[1]);
-    if (!source || !paddings) return false;
-    const int rank = shape(*source).rank();
-    Tensor turned(DType::Int32, Shape{rank, 2});
-    for (int axis = 0; axis < rank; ++axis)
-      for (int side = 0; side < 2; ++side)
-        turned.data<std::int32_t>()[static_cast<std::size_t>(2 * axis_behind(axis, rank) + side)] =
-            static_cast<std::int32_t>((*paddings)[static_cast<std::size_t>(2 * axis + side)]);
-    Node made = node;
-    made.inputs[0] = *source;
-    made.inputs[1] = constant(node, std::move(turned));
-    if (cut.names(node)) {
-      const auto like = behind(node.inputs[2]);
-      if (!like) return false;
-      made.inputs[2] = *like;
-    }
-    return put(node, to_front(node, {add(std::move(made), node.name + "/channels_last"), 0}));
-  }
+  bool sink_group_norm(const Node& node) { return plan_.options.fusion && groups_.sink(node); }
+  bool sink_range(const Node& node) { return ranges_.sink(node); }
 
   /// GatherV2(x, places, axis), as nearest neighbours have it, and GatherGrad(dy, places, like, axis).
   bool sink_gather(const Node& node) {
@@ -366,6 +355,8 @@ class ChannelsLast : private ImageValues {
 
   Plan& plan_;
   Graph& graph_;
+  ImageGroups groups_;
+  ImageRanges ranges_;
 };
 
 }  // namespace

@@ -43,6 +43,12 @@ std::optional<std::pair<int, std::int64_t>> slice_begin(const Graph& graph, cons
   return found;
 }
 
+/// The axis of a Pack's output or an Unpack's input, of that rank.
+int stacked_axis(const Node& node, int rank) {
+  const auto axis = node.attrs.get<std::int64_t>("axis", 0);
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
 struct Taken {
   ValueRef whole;
   int axis = 0;
@@ -50,7 +56,11 @@ struct Taken {
 };
 
 std::optional<Taken> taken_of(const Graph& graph, const Node& node, int output) {
-  static const Pattern slice{"Slice"}, sized{"SplitV"}, split{"Split", "braid.SplitLike"};
+  static const Pattern slice{"Slice"}, sized{"SplitV"}, split{"Split", "braid.SplitLike"}, unpack{"Unpack"};
+  if (unpack.names(node)) {
+    const Shape& whole = graph.info(node.inputs[0]).shape;
+    return Taken{node.inputs[0], stacked_axis(node, whole.rank()), output};
+  }
   if (slice.names(node)) {
     const auto at = slice_begin(graph, node);
     if (!at) return std::nullopt;
@@ -107,18 +117,22 @@ std::optional<Axes> axes_through(const PartOf& part, const Axes& axes) {
 }
 
 std::optional<Join> join_of(const Plan& plan, const NodeStepsCache& steps, const Node& node) {
-  static const Pattern concat{"ConcatV2"};
+  static const Pattern concat{"ConcatV2"}, pack{"Pack"};
   const Graph& graph = plan.program.graph;
-  if (node.removed || !concat.names(node) || !is_inner(plan, node.id) || !node.outputs[0].shape.is_static())
+  const bool stacks = pack.names(node);
+  if (node.removed || (!stacks && !concat.names(node)) || !is_inner(plan, node.id) ||
+      !node.outputs[0].shape.is_static())
     return std::nullopt;
   const Shape& whole = node.outputs[0].shape;
-  const auto axis = axis_of(graph, node, node.inputs.size() - 1, whole.rank());
+  const std::optional<int> axis =
+      stacks ? stacked_axis(node, whole.rank()) : axis_of(graph, node, node.inputs.size() - 1, whole.rank());
   if (!axis || whole.elements() == 0) return std::nullopt;
+  const std::size_t parts = node.inputs.size() - (stacks ? 0 : 1);
   Join join;
   join.node = node.id;
   join.width = product_from(whole, *axis);
   std::int64_t offset = 0;
-  for (std::size_t i = 0; i + 1 < node.inputs.size(); ++i) {
+  for (std::size_t i = 0; i < parts; ++i) {
     const std::int64_t columns = product_from(graph.info(node.inputs[i]).shape, *axis);
     if (i > 0 && columns != join.columns) return std::nullopt;
     join.columns = columns;

@@ -1,6 +1,6 @@
-// Parts of tensors that regions read and write where they are: columns that a Split, Slice or SplitLike takes
-// out, which a region reads in the wider tensor, and columns that a Concat joins, which the region that makes
-// all of them writes into the wider tensor. Thread rule: one thread.
+// Parts of tensors that regions read and write where they are: columns that a Split, Slice, SplitLike or
+// Unpack takes out, which a region reads in the wider tensor, and columns that a Concat or Pack joins, which
+// the region that makes all of them writes into the wider tensor. Thread rule: one thread.
 #pragma once
 
 #include <optional>

@@ -5,12 +5,15 @@
 //   AddN(StridedSliceGrad(dy0), GatherGrad(dy1), ..., rest...) of all places            -> Pack(dy...), +
 //   rest
 //
-// A slice may keep the axis, with one place; then it is a view of what is unpacked.
+// A slice may keep the axis, with one place; then it is a view of what is unpacked. So are x[..., 0::2] and
+// x[..., 1::2], as rotary positions have them: places of an axis that is split into pairs.
 // So programs take the columns of a batch apart that come from other frameworks.
 #include <fmt/format.h>
 
+#include <compare>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "engine/graph/passes.h"
 #include "engine/ops/array/strided_range.h"
@@ -37,11 +40,21 @@ const Pattern& gather_of_place() {
   return pattern;
 }
 
-/// One place of an axis, whose other axes are taken whole.
+/// One of `of` places of an axis, whose other axes are taken whole: of all its places, or, where these are
+/// more, of each run of `of` that it is split into.
 struct Place {
   int axis = 0;
-  std::int64_t at = 0;
+  std::int64_t at = 0, of = 0;
 };
+
+/// The shape in which a place is one of an axis, and that axis.
+std::pair<Shape, int> split_at(const Shape& whole, int axis, std::int64_t of) {
+  if (whole[axis] == of) return {whole, axis};
+  std::vector<std::int64_t> dims(whole.dims().begin(), whole.dims().end());
+  dims[static_cast<std::size_t>(axis)] /= of;
+  dims.insert(dims.begin() + axis + 1, of);
+  return {Shape(std::move(dims)), axis + 1};
+}
 
 std::optional<std::vector<std::int64_t>> known_ints(const Graph& graph, ValueRef value) {
   const Tensor* const known = graph.known_value(value);
@@ -65,8 +78,10 @@ std::optional<Place> sliced_place(const Graph& graph, const Node& node, const Sh
     const AxisRange& taken = range.axes[static_cast<std::size_t>(axis)];
     const bool may_be_whole = keeps_axis || taken.size != 1;
     if (taken.size == whole[axis] && taken.begin == 0 && taken.stride == 1 && may_be_whole) continue;
-    if (place || taken.size != 1) return std::nullopt;
-    place = {axis, taken.begin};
+    const bool is_of_runs = keeps_axis && taken.stride > 1 && taken.begin < taken.stride &&
+                            taken.size * taken.stride == whole[axis];
+    if (place || (taken.size != 1 && !is_of_runs)) return std::nullopt;
+    place = {axis, taken.begin, taken.size == 1 ? whole[axis] : taken.stride};
   }
   return place;
 }
@@ -80,14 +95,20 @@ std::optional<Place> gathered_place(const Graph& graph, const Node& node, const 
   const int at = static_cast<int>((*axis)[0] < 0 ? (*axis)[0] + whole.rank() : (*axis)[0]);
   const std::int64_t place = tensor_to_int64s(*index)[0];
   if (place < 0 || place >= whole[at]) return std::nullopt;
-  return Place{at, place};
+  return Place{at, place, whole[at]};
 }
 
 // ---------------------------------------------------------------------------------------------- slices
 
 using Slices = std::map<std::int64_t, std::vector<NodeId>>;  // nodes by their place
 
-using SlicedValue = std::pair<std::pair<NodeId, int>, int>;  // value and axis
+/// What is sliced: places of one axis.
+struct SlicedValue {
+  ValueRef value;
+  int axis = 0;
+  std::int64_t places = 0;
+  friend auto operator<=>(const SlicedValue&, const SlicedValue&) = default;
+};
 
 std::optional<Place> place_of(const Graph& graph, const Node& node) {
   if (!slice().names(node) && !gather_of_place().names(node)) return std::nullopt;
@@ -105,7 +126,7 @@ std::map<SlicedValue, Slices> find_slices(const Plan& plan) {
     const Node& node = graph.node(id);
     if (!is_plain(plan, node)) continue;
     if (const auto place = place_of(graph, node))
-      found[{{node.inputs[0].node, node.inputs[0].output}, place->axis}][place->at].push_back(id);
+      found[{node.inputs[0], place->axis, place->of}][place->at].push_back(id);
   }
   return found;
 }
@@ -138,14 +159,15 @@ ValueRef reshaped(Graph& graph, Node like, ValueRef value, Shape shape) {
   return {add_node(graph, std::move(view), like.name + "/place"), 0};
 }
 
-void put_unpack(Plan& plan, const SlicedValue& of, const Slices& slices, std::int64_t places) {
+void put_unpack(Plan& plan, const SlicedValue& of, const Slices& slices) {
   Graph& graph = plan.program.graph;
-  const Node& first = graph.node(slices.begin()->second.front());
+  const Node first = graph.node(slices.begin()->second.front());
+  const auto [shape, axis] = split_at(graph.info(of.value).shape, of.axis, of.places);
   Node made;
   made.op = &OpRegistry::global().require("Unpack");
   made.name = graph.unique_name(first.name + "/unpacked");
-  made.inputs = {{of.first.first, of.first.second}};
-  made.attrs = {{"num", places}, {"axis", static_cast<std::int64_t>(of.second)}};
+  made.inputs = {reshaped(graph, first, of.value, shape)};
+  made.attrs = {{"num", of.places}, {"axis", static_cast<std::int64_t>(axis)}};
   made.stream = first.stream;
   made.device = first.device;
   made.colocate_with = first.colocate_with;
@@ -160,10 +182,8 @@ void put_unpack(Plan& plan, const SlicedValue& of, const Slices& slices, std::in
 int unpack_all(Plan& plan) {
   int done = 0;
   for (const auto& [of, slices] : find_slices(plan)) {
-    Graph& graph = plan.program.graph;
-    const std::int64_t places = graph.info({of.first.first, of.first.second}).shape[of.second];
-    if (!may_be_one(graph, slices, places)) continue;
-    put_unpack(plan, of, slices, places);
+    if (!may_be_one(plan.program.graph, slices, of.places)) continue;
+    put_unpack(plan, of, slices);
     for (const auto& [place, nodes] : slices) done += static_cast<int>(nodes.size());
   }
   return done;
@@ -173,6 +193,7 @@ int unpack_all(Plan& plan) {
 
 struct Gradients {
   int axis = 0;
+  std::int64_t places = 0;
   std::vector<ValueRef> parts;      // by place
   std::vector<ValueRef> remaining;  // other summands
 };
@@ -187,48 +208,49 @@ std::optional<Gradients> find_gradients(const Rewrite& r, const Match& match) {
   if (!is_plain(r.plan, sum) || !sum.outputs[0].shape.is_static()) return std::nullopt;
   Gradients found;
   std::map<std::int64_t, ValueRef> parts;
-  std::optional<int> axis;
+  std::optional<Place> first;
   for (const ValueRef input : sum.inputs) {
     const Node& gradient = r.node(input.node);
     std::optional<Place> place;
     const bool is_gather = gather_grad().names(gradient);
     if (is_for_sum(r, sum, gradient))
       place = (is_gather ? gathered_place : sliced_place)(r.graph, gradient, gradient.outputs[0].shape);
-    if (place && axis.value_or(place->axis) == place->axis &&
-        parts.emplace(place->at, gradient.inputs[is_gather ? 0 : 4]).second)
-      axis = place->axis;
+    const bool fits = place && (!first || (first->axis == place->axis && first->of == place->of));
+    if (fits && parts.emplace(place->at, gradient.inputs[is_gather ? 0 : 4]).second)
+      first = place;
     else
       found.remaining.push_back(input);
   }
-  if (!axis || std::ssize(parts) < 2 || std::ssize(parts) != sum.outputs[0].shape[*axis]) return std::nullopt;
-  found.axis = *axis;
+  if (!first || std::ssize(parts) < 2 || std::ssize(parts) != first->of) return std::nullopt;
+  found.axis = first->axis;
+  found.places = first->of;
   for (const auto& [at, part] : parts) found.parts.push_back(part);
   return found;
 }
 
 void pack_gradients(Rewrite& r, const Match& match, const Gradients& found) {
-  Node pack = r.node(match[0]);
+  const Node sum = r.node(match[0]);
+  const Shape whole = sum.outputs[0].shape;
+  const auto [split, axis] = split_at(whole, found.axis, found.places);
+  std::vector<std::int64_t> dims(split.dims().begin(), split.dims().end());
+  dims.erase(dims.begin() + axis);
+  Node pack = sum;
   pack.op = &OpRegistry::global().require("Pack");
-  const Shape& whole = r.node(match[0]).outputs[0].shape;
-  std::vector<std::int64_t> dims(whole.dims().begin(), whole.dims().end());
-  dims.erase(dims.begin() + found.axis);
   pack.inputs.clear();
-  for (const ValueRef part : found.parts)
-    pack.inputs.push_back(reshaped(r.graph, r.node(match[0]), part, Shape(dims)));
-  pack.attrs = {{"N", std::ssize(found.parts)}, {"axis", static_cast<std::int64_t>(found.axis)}};
-  if (found.remaining.empty()) {
+  for (const ValueRef part : found.parts) pack.inputs.push_back(reshaped(r.graph, sum, part, Shape(dims)));
+  pack.attrs = {{"N", std::ssize(found.parts)}, {"axis", static_cast<std::int64_t>(axis)}};
+  if (found.remaining.empty() && split == whole) {
     replace(r.plan, match[0], std::move(pack), "/packed");
     return;
   }
-  pack.name = r.graph.unique_name(pack.name + "/packed");
-  pack.id = kNoNode;
-  pack.outputs.clear();
-  pack.known_values.clear();
-  Node sum = r.node(match[0]);
-  sum.inputs = found.remaining;
-  sum.inputs.push_back({r.graph.add(std::move(pack)), 0});
-  sum.attrs = {{"N", std::ssize(sum.inputs)}};
-  replace(r.plan, match[0], std::move(sum), "/sum");
+  const ValueRef packed{add_node(r.graph, std::move(pack), sum.name + "/packed"), 0};
+  const ValueRef together = reshaped(r.graph, sum, packed, whole);
+  if (found.remaining.empty()) return replace_with(r.plan, match[0], together);
+  Node rest = sum;
+  rest.inputs = found.remaining;
+  rest.inputs.push_back(together);
+  rest.attrs = {{"N", std::ssize(rest.inputs)}};
+  replace(r.plan, match[0], std::move(rest), "/sum");
 }
 
 }  // namespace

@@ -169,6 +169,11 @@ Val Builder::broadcast_source(Val value) const {
   }
 }
 
+std::vector<Val> Builder::inputs_of(Val value, std::string_view op) const {
+  const Made& made = nodes_[static_cast<std::size_t>(value.node)];
+  return made.op == op && value.output == 0 ? made.inputs : std::vector<Val>{};
+}
+
 GraphDef Builder::finish() const {
   GraphDef graph;
   graph.mutable_versions()->set_producer(1087);

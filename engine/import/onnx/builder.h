@@ -91,6 +91,8 @@ class Builder {
   bool may_own() const { return may_own_; }
   /// What a value is the BroadcastTo of; empty where it is something else.
   Val broadcast_source(Val value) const;
+  /// What the node of a value reads, if it is of that op; else nothing.
+  std::vector<Val> inputs_of(Val value, std::string_view op) const;
 
   Val op(const char* op, const std::vector<Val>& inputs, AttrMap attrs = {});
   Val constant(const Tensor& value);

@@ -89,6 +89,9 @@ void gather_nd(OnnxNode& n) {
   if (batch < 0 || (x.shape().has_rank() && batch >= x.rank()))
     throw InvalidArgument(fmt::format("attribute batch_dims is {}", batch));
   Val places = from_start_nd(x, n.in(1), batch);
+  // Vectors of one index: slices of the first axis.
+  if (batch == 0 && places.static_dim(-1) == 1 && places.shape().is_static())
+    return n.out(0, gather(x, squeeze(places, {places.rank() - 1}), 0));
   if (batch > 0) {
     const int rank = places.rank();
     const Val shape = slice(shape_of(places), 0, 0, rank - 1);

@@ -97,12 +97,28 @@ void reshape_op(OnnxNode& n) {
   n.out(0, given ? refined(y, reshaped_sizes(x, *given, true)) : y);
 }
 
+/// x[:, indices], which files write as slices of the first axis between two transpositions, is a gather along
+/// the axis that they bring there. `permutation`: of the second one, of `x`. Empty for what is not so.
+Val gathered_in_place(OnnxNode& n, Val x, const Ints& permutation) {
+  const std::vector<Val> gathered = n.b.inputs_of(x, "GatherV2");
+  if (gathered.size() != 3 || gathered[1].rank() != 1 || known_ints(gathered[2]) != Ints{0}) return {};
+  const std::vector<Val> turned = n.b.inputs_of(gathered[0], "Transpose");
+  if (turned.empty()) return {};
+  const auto first = known_ints(turned[1]);
+  if (!first || first->size() != permutation.size()) return {};
+  Ints order;
+  for (const std::int64_t axis : permutation) order.push_back(first->at(static_cast<std::size_t>(axis)));
+  return transpose(gather(turned[0], gathered[1], static_cast<int>(first->at(0))), order);
+}
+
 void transpose_op(OnnxNode& n) {
   Ints permutation = n.is("perm");
   if (!n.has_attr("perm")) {
     permutation = all_axes(n.in(0).rank());
     std::reverse(permutation.begin(), permutation.end());
   }
+  for (std::int64_t& axis : permutation) axis = positive_axis(axis, n.in(0).rank());
+  if (const Val gathered = gathered_in_place(n, n.in(0), permutation)) return n.out(0, gathered);
   n.out(0, transpose(n.in(0), permutation));
 }
 

@@ -135,6 +135,20 @@ TEST(FuseRegionsTest, PartsAreReadAndWrittenWhereTheyAre) {
   EXPECT_EQ(regions[0].tensors(), (std::vector<int>{0, 0, 0})) << regions[0].to_text();
 }
 
+TEST(FuseRegionsTest, PairsAreUnpackedAndPackedWhereTheyAre) {
+  Model m;
+  const Output x = m.feed("x", {16, 4, 8, 2}), angles = m.feed("angles", {8});
+  const Output parts = m.b.op("Unpack", {x}, {{"num", 2}, {"axis", -1}}), other{parts.node, 1};
+  const Output cos = m.b.op("Cos", {angles}), sin = m.b.op("Sin", {angles});
+  const Output a = m.b.op("Sub", {m.b.mul(parts, cos), m.b.mul(other, sin)});
+  const Output b = m.b.add(m.b.mul(parts, sin), m.b.mul(other, cos));
+  const Output turned = m.b.op("Pack", {a, b}, {{"N", 2}, {"axis", std::int64_t{-1}}});
+  const auto program =
+      m.compiled({m.b.op("Cumsum", {turned, m.b.constant(Tensor::scalar<std::int32_t>(0), "a")})});
+  EXPECT_EQ(count_ops(*program, "Unpack"), 0);
+  EXPECT_EQ(count_ops(*program, "Pack"), 0);
+}
+
 TEST(FuseRegionsTest, APartThatOthersReadIsWrittenTwice) {
   Model m;
   const Output x = m.feed("x", {64, 32});

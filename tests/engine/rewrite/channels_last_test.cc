@@ -109,6 +109,19 @@ class FirstModel {
     shape_.set_dim(2, shape_[2] + 1);
     shape_.set_dim(3, shape_[3] + 2);
   }
+  /// All but the last column, and of that the second half of the channels.
+  void cut() {
+    const std::int64_t w = shape_[3];
+    if (w < 2) return;
+    const auto at = [&](std::int64_t c, std::int64_t end) { return ints({0, c, 0, end}); };
+    h_ = b_.op("StridedSlice", {h_, at(0, 0), at(0, -1), ints({1, 1, 1, 1})},
+               {{"begin_mask", std::int64_t{15}}, {"end_mask", std::int64_t{7}}});
+    shape_.set_dim(3, w - 1);
+    const std::int64_t first = channels() / 2;
+    h_ = b_.op("StridedSlice", {h_, at(first, 0), at(0, 0), ints({1, 1, 1, 1})},
+               {{"end_mask", std::int64_t{15}}});
+    shape_.set_dim(1, channels() - first);
+  }
   void enlarge() {
     Ints places;
     for (std::int64_t i = 0; i < 2 * shape_[2]; ++i) places.push_back(i / 2);
@@ -120,6 +133,19 @@ class FirstModel {
     const Output last = b_.op("Transpose", {h_, ints({0, 2, 3, 1})});
     const Output mean = b_.op("Mean", {last, ints({-1})}, {{"keep_dims", true}});
     h_ = b_.op("Transpose", {b_.op("Sub", {last, mean}), ints({0, 3, 1, 2})});
+  }
+  /// Group norm, as files write it: each group's elements are a row.
+  void group_norm(std::int64_t groups) {
+    const std::int64_t rest = shape_.elements() / (shape_[0] * groups);
+    const Output rows = b_.reshape(h_, {shape_[0], groups, rest});
+    const Output mean = b_.op("Mean", {rows, ints({2})}, {{"keep_dims", true}});
+    const Output apart = b_.op("Sub", {rows, mean});
+    const Output variance = b_.op("Mean", {b_.op("Square", {apart}), ints({-1})}, {{"keep_dims", true}});
+    const Output small = b_.op("AddV2", {variance, b_.constant(Tensor::scalar(0.1F))});
+    Output normal = b_.mul(b_.mul(apart, b_.op("Rsqrt", {small})), weights({1, groups, 1}));
+    normal = b_.add(b_.reshape(normal, Ints(shape_.dims().begin(), shape_.dims().end())),
+                    weights({channels(), 1, 1}));
+    h_ = b_.mul(normal, weights({1, channels(), 1, 1}));
   }
   /// A series [n, c, t] under a convolution of one axis.
   void series() {
@@ -174,6 +200,14 @@ std::int64_t nodes_with_channels_first(const Program& program) {
   return count;
 }
 
+/// For a device that makes regions.
+std::shared_ptr<const Program> compile_with_regions(const Towers& model) {
+  CompileOptions options;
+  options.domain = Domain::Device;
+  options.fusion = true;
+  return compile(model.graph, model.request, options);
+}
+
 constexpr std::int64_t kInput = 2 * 3 * 6 * 5;
 
 TEST(ChannelsLastTest, LayersOfConvolutionsTransposeTheirInputAlone) {
@@ -202,6 +236,7 @@ TEST(ChannelsLastTest, WhatLiesBetweenMovesToo) {
   model.residual();
   model.join();
   model.pad();
+  model.cut();
   model.pool("MaxPool");
   model.enlarge();
   model.convolution(3, 1, 1);
@@ -226,6 +261,21 @@ TEST(ChannelsLastTest, SeriesWithOneAxisDoToo) {
   expect_variables_of_a_step(made, *program);
 }
 
+TEST(ChannelsLastTest, GroupNormReadsThemWhereRegionsAreMade) {
+  FirstModel model({2, 3, 6, 5});
+  for (const std::int64_t groups : {4, 1, 2}) {
+    model.convolution(8, 3, 1);
+    model.group_norm(groups);
+    model.function("Sigmoid");
+  }
+  const Towers made = model.finished(false);
+  EXPECT_GT(transposed_elements(*compile_for(made)), 2 * 8 * 30);
+  const auto program = compile_with_regions(made);
+  EXPECT_EQ(nodes_with_channels_first(*program), 0);
+  EXPECT_LE(transposed_elements(*program), kInput);
+  expect_variables_of_a_step(made, *program);
+}
+
 TEST(ChannelsLastTest, GraphsWithoutConvolutionsStayAsTheyAre) {
   FirstModel model({2, 3, 6, 5});
   model.pool("MaxPool");
@@ -245,7 +295,7 @@ TEST(ChannelsLastTest, RandomModelsMeanTheSame) {
     };
     FirstModel model({1 + below(3), 1 + below(4), 1 + below(6), 1 + below(6)});
     for (std::int64_t layer = 0, layers = 2 + below(7); layer < layers; ++layer) {
-      switch (below(15)) {
+      switch (below(17)) {
         case 0:
         case 1:
           model.convolution(1 + below(5), 1 + 2 * below(2), 1 + below(2));
@@ -286,6 +336,12 @@ TEST(ChannelsLastTest, RandomModelsMeanTheSame) {
         case 13:
           model.enlarge();
           break;
+        case 15:
+          model.cut();
+          break;
+        case 14:
+          model.group_norm(model.channels() % 3 == 0 ? 3 : model.channels() % 2 == 0 ? 2 : 1);
+          break;
         default:
           below(2) == 0 ? model.turned_norm() : model.series();
           break;
@@ -293,7 +349,8 @@ TEST(ChannelsLastTest, RandomModelsMeanTheSame) {
       if (model.channels() > 12) model.convolution(2, 1, 1);
     }
     const Towers made = model.finished(below(2) == 0);
-    expect_variables_of_a_step(made, *compile_for(made), ErrorOf::LargestOfItsVariable);
+    const auto program = below(2) == 0 ? compile_for(made) : compile_with_regions(made);
+    expect_variables_of_a_step(made, *program, ErrorOf::LargestOfItsVariable);
     if (::testing::Test::HasFailure()) return;
   }
 }

@@ -126,6 +126,24 @@ TEST_F(OtherFormsTest, FewSlicesOfManyPlacesAndRangesStay) {
   EXPECT_EQ(count_ops(*program, "Unpack"), 0);
 }
 
+TEST_F(OtherFormsTest, EverySecondPlaceIsOneOfAPair) {
+  const Output x = placeholder("x", random_floats({2, 6, 3}, 1));
+  const auto each = [&](std::int32_t begin, std::int32_t step) {
+    return b_.op("StridedSlice", {x, ints({0, begin}), ints({2, 6}), ints({1, step})});
+  };
+  std::vector<Output> pairs, thirds;
+  for (const std::int32_t begin : {1, 0}) pairs.push_back(b_.reshape(each(begin, 2), {18}));
+  for (const std::int32_t begin : {0, 2}) thirds.push_back(b_.reshape(each(begin, 3), {12}));
+  for (const auto& parts : {pairs, thirds}) {
+    const auto program = checked(parts);
+    EXPECT_EQ(count_ops(*program, "StridedSlice"), 0);
+    EXPECT_EQ(count_ops(*program, "Unpack"), 1);
+  }
+  // Some of the places of a run, or one slice alone.
+  for (const Output& part : {each(2, 2), each(1, 3)})
+    EXPECT_EQ(count_ops(*checked({b_.reshape(part, {-1})}), "StridedSlice"), 1);
+}
+
 class SlicedVariableTest : public OtherFormsTest {
  protected:
   SlicedVariableTest() {
@@ -159,6 +177,17 @@ TEST_F(SlicedVariableTest, GradientsOfSlicesThatKeepTheirAxisAndOfGathersDoSo) {
   const auto program = checked({b_.reduce_mean(b_.add(sum, b_.op("Exp", {gathered(1)})))}, true, false);
   expect_packed(*program);
   EXPECT_EQ(count_ops(*program, "braid.GatherGrad"), 0);
+}
+
+TEST_F(SlicedVariableTest, GradientsOfPairsLieSideBySide) {
+  const Output wide = b_.reshape(y_, {1, 3 * kRows});
+  const auto each = [&](std::int32_t begin) {
+    return b_.op("StridedSlice", {wide, ints({0, begin}), ints({1, 3 * kRows}), ints({1, 3})});
+  };
+  const Output sum = b_.add(b_.op("Square", {each(0)}), b_.op("Tanh", {each(2)}));
+  const Output loss = b_.reduce_mean(b_.mul(sum, b_.op("Exp", {each(1)})));
+  expect_packed(*checked({loss}, true, false));
+  expect_packed(*checked({b_.add(loss, b_.reduce_mean(b_.op("Sigmoid", {wide})))}, true, false));
 }
 
 TEST_F(SlicedVariableTest, OtherGradientsAreAddedToThem) {

@@ -2,9 +2,11 @@
 // that are given when a model is imported.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
+#include "proto/graph.pb.h"
 #include "tests/engine/import/onnx/onnx_model.h"
 
 namespace braid::testing {
@@ -66,6 +68,32 @@ TEST(OnnxSizesTest, TransposedConvolutionsTakeImagesOfAnySize) {
   const Tensor y = run_onnx(conv, {{"x", floats({1, 1, 1, 2}, {1, 10})}});
   EXPECT_EQ(y.shape(), Shape({1, 1, 2, 4}));
   EXPECT_THAT(float_values(y), ElementsAre(1, 2, 10, 20, 3, 4, 30, 40));
+}
+
+int count_of(const GraphDef& graph, const std::string& op) {
+  return static_cast<int>(std::count_if(graph.node().begin(), graph.node().end(),
+                                        [&](const NodeDef& n) { return n.op() == op; }));
+}
+
+TEST(OnnxSizesTest, IndicesOfAnyAxisAreAGatherWhereItLies) {
+  const std::string x = onnx_input("x", kOnnxFloat, {-1, 3, 2});
+  // x[:, [2, 0]] as PyTorch writes it; the second order is not the first one's opposite.
+  for (const bool back : {true, false}) {
+    const std::string model =
+        onnx_model(18, node("Transpose", "x", "t", ints("perm", "1, 0, 2")) + constant("i", "2, 1", "2, -3") +
+                           node("GatherND", "t i", "g") +
+                           node("Transpose", "g", "y", ints("perm", back ? "1, 0, 2" : "2, 1, 0")) + x + kY);
+    const Tensor y = run_onnx(model, {{"x", counting({2, 3, 2})}});
+    if (back)
+      EXPECT_THAT(float_values(y), ElementsAre(4, 5, 0, 1, 10, 11, 6, 7));
+    else
+      EXPECT_THAT(float_values(y), ElementsAre(4, 0, 10, 6, 5, 1, 11, 7));
+    const TempDir dir;
+    const OnnxImport imported = import_onnx(write_onnx(dir, model));
+    EXPECT_EQ(count_of(imported.graph, "GatherNd"), 0);
+    EXPECT_EQ(count_of(imported.graph, "GatherV2"), 2)
+        << "the one that nobody reads goes when it is compiled";
+  }
 }
 
 Shape shape_of_y(const std::string& model) {
