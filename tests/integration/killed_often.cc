@@ -80,8 +80,10 @@ void expect_other_workers_go_on(const Path& directory, const std::function<Job(c
   last.expect_success();
   const std::vector<double> mean = last.mean_losses(reached);
   ASSERT_EQ(mean.size() + reached, base.size());
+  // Sums in other orders, which steps of Adam amplify; a batch that is missed or comes twice is hundreds of
+  // these.
   for (std::size_t t = 0; t < mean.size(); ++t)
-    EXPECT_NEAR(mean[t], base[reached + t], 2e-4 * std::abs(base[reached + t])) << t;
+    EXPECT_NEAR(mean[t], base[reached + t], 5e-4 * (1 + std::abs(base[reached + t]))) << t;
   EXPECT_EQ(last.worker(0).err().find("the input differs"), std::string::npos);
 }
 
