@@ -109,6 +109,10 @@ void gpu_fields(Io& io, T& g) {
   io.field("sampled_seconds", g.sampled_seconds);
   io.field("busy", g.busy);
   io.field("overlap", g.overlap);
+  io.field("input_copies", g.input_copies);
+  io.field("input_copy_bytes", g.input_copy_bytes);
+  io.field("input_copy_seconds", g.input_copy_seconds);
+  io.field("input_copy_hidden_seconds", g.input_copy_hidden_seconds);
   io.list("streams", g.streams, [](auto& one, auto& s) { gpu_stream_fields(one, s); });
 }
 

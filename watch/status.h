@@ -62,6 +62,9 @@ struct Gpu {
   // Of the sampled windows; empty when there was none.
   double sampled_seconds = 0, busy = 0, overlap = 0;
   std::vector<GpuStream> streams;
+  // Batches' copies to the device in those windows, and the time of these in which kernels ran, too.
+  std::uint64_t input_copies = 0, input_copy_bytes = 0;
+  double input_copy_seconds = 0, input_copy_hidden_seconds = 0;
 };
 
 struct Server {

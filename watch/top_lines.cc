@@ -96,6 +96,10 @@ std::string TopLines::gpu(const Gpu& gpu) const {
                                   : fmt::format("  {:.0f} W", *gpu.power_watts);
   if (gpu.sampled_seconds > 0)
     line += fmt::format("  streams {} overlap {:.2f}", share_text(gpu.busy), gpu.overlap);
+  if (gpu.input_copy_seconds > 0)
+    line += fmt::format("  batches {}/s {} hidden",
+                        bytes_text(static_cast<double>(gpu.input_copy_bytes) / gpu.input_copy_seconds),
+                        share_text(gpu.input_copy_hidden_seconds / gpu.input_copy_seconds));
   for (const GpuProcess& process : gpu.processes) {
     line += fmt::format("  {}", process.pid);
     if (!process.name.empty()) line += "/" + plain_text(process.name);

@@ -14,6 +14,7 @@ void DeviceActivity::add(const DeviceActivity& window) {
   window_seconds += window.window_seconds;
   busy_seconds += window.busy_seconds;
   dropped += window.dropped;
+  inputs.add(window.inputs);
   for (const StreamActivity& more : window.streams) {
     const auto known = std::find_if(streams.begin(), streams.end(), [&](const StreamActivity& stream) {
       return stream.stream == more.stream;
@@ -27,6 +28,13 @@ void DeviceActivity::add(const DeviceActivity& window) {
   }
 }
 
+void CopyActivity::add(const CopyActivity& more) {
+  copies += more.copies;
+  bytes += more.bytes;
+  seconds += more.seconds;
+  hidden_seconds += more.hidden_seconds;
+}
+
 std::uint64_t covered_ns(std::vector<ActivityInterval> intervals, std::uint64_t begin, std::uint64_t end) {
   std::sort(intervals.begin(), intervals.end(),
             [](const ActivityInterval& a, const ActivityInterval& b) { return a.begin < b.begin; });
@@ -38,6 +46,15 @@ std::uint64_t covered_ns(std::vector<ActivityInterval> intervals, std::uint64_t 
     reached = to;
   }
   return covered;
+}
+
+std::uint64_t covered_by_both_ns(const std::vector<ActivityInterval>& some,
+                                 const std::vector<ActivityInterval>& others, std::uint64_t begin,
+                                 std::uint64_t end) {
+  std::vector<ActivityInterval> either = some;
+  either.insert(either.end(), others.begin(), others.end());
+  return covered_ns(some, begin, end) + covered_ns(others, begin, end) -
+         covered_ns(std::move(either), begin, end);
 }
 
 }  // namespace braid

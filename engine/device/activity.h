@@ -32,6 +32,15 @@ struct StreamActivity {
   std::uint64_t pieces = 0;  // kernels, copies and fills
 };
 
+/// Copies of steps' inputs from the host, of those that lie whole within a window.
+struct CopyActivity {
+  std::uint64_t copies = 0, bytes = 0;
+  double seconds = 0;         // in which one was under way
+  double hidden_seconds = 0;  // of these, those in which a kernel ran, too
+
+  void add(const CopyActivity& more);
+};
+
 struct ActivitySlice {
   int stream = 0;    // position among the streams
   std::string name;  // the node's, else the kernel's
@@ -43,8 +52,9 @@ struct DeviceActivity {
   double window_seconds = 0;
   double busy_seconds = 0;              // in which any stream was
   std::vector<StreamActivity> streams;  // all that the device has, idle ones too
-  std::vector<ActivitySlice> slices;    // of one window; empty in sums
-  std::uint64_t dropped = 0;            // records for which there was no room
+  CopyActivity inputs;
+  std::vector<ActivitySlice> slices;  // of one window; empty in sums
+  std::uint64_t dropped = 0;          // records for which there was no room
 
   /// Sum of the streams' busy time over the device's: 1 means one after another.
   double overlap_factor() const;
@@ -57,6 +67,11 @@ struct ActivityInterval {
 };
 /// The length of what the intervals cover together, inside of [begin, end).
 std::uint64_t covered_ns(std::vector<ActivityInterval> intervals, std::uint64_t begin, std::uint64_t end);
+
+/// The time of [begin, end) that some of `some` and some of `others` cover both.
+std::uint64_t covered_by_both_ns(const std::vector<ActivityInterval>& some,
+                                 const std::vector<ActivityInterval>& others, std::uint64_t begin,
+                                 std::uint64_t end);
 
 class ActivitySampler {
  public:

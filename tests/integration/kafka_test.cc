@@ -82,7 +82,7 @@ TEST_F(KafkaJobFaultTest, KilledAtTenMomentsItEndsWithTheSameBits) {
 TEST_F(KafkaJobFaultTest, KilledItGoesOnWithOtherWorkersWhileRecordsCome) {
   send(0, 2000);
   const auto job_in = [&](const Path& root) { return job(25).with(checkpoints_in(root, 5)); };
-  expect_more_workers_go_on(path("workers"), job_in, 10);
+  expect_other_workers_go_on(path("workers"), job_in, 10, {2});
   send(2000, kRows);
   Cluster more(path("more"), job(40).with(checkpoints_in(path("workers/ckpt"), 5)), {}, {"--resume"});
   more.expect_success();

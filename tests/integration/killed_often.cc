@@ -56,25 +56,35 @@ void expect_kills_change_nothing(const Path& directory, const std::function<Job(
   EXPECT_EQ(last.worker(0).err().find("the input differs"), std::string::npos);
 }
 
-void expect_more_workers_go_on(const Path& directory, const std::function<Job(const Path&)>& job_in,
-                               int step) {
+void expect_other_workers_go_on(const Path& directory, const std::function<Job(const Path&)>& job_in,
+                                int step, const std::vector<int>& workers) {
   const std::vector<float> base = whole_run(directory, job_in(directory / "whole-ckpt"));
   const Path root = directory / "ckpt";
-  {
-    Cluster killed(directory / "killed", job_in(root), {});
-    ASSERT_TRUE(killed.worker(0).says("checkpoint of step " + std::to_string(step) + ":"))
+  const auto job_of = [&](int count) {
+    return count == 1 ? job_in(root) : job_in(root).with({"strategy.kind=ALLREDUCE"});
+  };
+  std::vector<int> legs{1};
+  legs.insert(legs.end(), workers.begin(), workers.end() - 1);
+  for (std::size_t leg = 0; leg < legs.size(); ++leg) {
+    const std::uint64_t aim = newest_in(root) + static_cast<std::uint64_t>(step);
+    Cluster killed(directory / ("killed-" + std::to_string(leg)), job_of(legs[leg]), {legs[leg], 0},
+                   {"--resume"});
+    ASSERT_TRUE(killed.worker(0).says("checkpoint of step " + std::to_string(aim) + ":"))
         << killed.worker(0).err();
     wait_and_kill(killed.worker(0));
     ASSERT_NE(killed.worker(0).exit_code(), 0) << "it was through before it was killed";
+    EXPECT_EQ(killed.worker(0).err().find("the input differs"), std::string::npos);
   }
   const std::uint64_t reached = newest_in(root);
-  Cluster two(directory / "two", job_in(root).with({"strategy.kind=ALLREDUCE"}), {2, 0}, {"--resume"});
-  two.expect_success();
-  const std::vector<double> mean = two.mean_losses(reached);
+  Cluster last(directory / "last", job_of(workers.back()), {workers.back(), 0}, {"--resume"});
+  last.expect_success();
+  const std::vector<double> mean = last.mean_losses(reached);
   ASSERT_EQ(mean.size() + reached, base.size());
+  // Sums in other orders, which steps of Adam amplify; a batch that is missed or comes twice is hundreds of
+  // these.
   for (std::size_t t = 0; t < mean.size(); ++t)
-    EXPECT_NEAR(mean[t], base[reached + t], 2e-4 * std::abs(base[reached + t])) << t;
-  EXPECT_EQ(two.worker(0).err().find("the input differs"), std::string::npos);
+    EXPECT_NEAR(mean[t], base[reached + t], 5e-4 * (1 + std::abs(base[reached + t]))) << t;
+  EXPECT_EQ(last.worker(0).err().find("the input differs"), std::string::npos);
 }
 
 }  // namespace braid::integration

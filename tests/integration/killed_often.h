@@ -1,6 +1,9 @@
 // Jobs that are killed again and again, and go on with --resume.
 #pragma once
 
+#include <functional>
+#include <vector>
+
 #include "tests/integration/checkpoints.h"
 
 namespace braid::integration {
@@ -11,9 +14,9 @@ namespace braid::integration {
 void expect_kills_change_nothing(const Path& directory, const std::function<Job(const Path&)>& job_in,
                                  int steps, int every, int kills = 10);
 
-/// The same killed once behind step `step`, and gone on with as a job of two workers: losses are those of one
-/// but for the order of sums.
-void expect_more_workers_go_on(const Path& directory, const std::function<Job(const Path&)>& job_in,
-                               int step);
+/// The same killed behind step `step`, gone on with as a job of workers[0] workers, killed `step` steps
+/// further, and so on; the last is run to its end. Losses are those of one worker but for the order of sums.
+void expect_other_workers_go_on(const Path& directory, const std::function<Job(const Path&)>& job_in,
+                                int step, const std::vector<int>& workers = {2, 4, 1});
 
 }  // namespace braid::integration

@@ -70,6 +70,10 @@ struct DeviceWatch::State {
       gpu.sampled_seconds = total.window_seconds;
       gpu.busy = total.busy_seconds / total.window_seconds;
       gpu.overlap = total.overlap_factor();
+      gpu.input_copies = total.inputs.copies;
+      gpu.input_copy_bytes = total.inputs.bytes;
+      gpu.input_copy_seconds = total.inputs.seconds;
+      gpu.input_copy_hidden_seconds = total.inputs.hidden_seconds;
       for (const StreamActivity& stream : total.streams)
         gpu.streams.push_back({stream.stream, stream.busy_seconds / total.window_seconds, stream.pieces});
     }
@@ -121,6 +125,7 @@ struct DeviceWatch::State {
         .gauge("braid_device_overlap_factor",
                "Sum of the streams' sampled busy time over the device's: 1 means one after another.", labels)
         .set(total.overlap_factor());
+    collect_inputs(labels);
     for (const StreamActivity& stream : total.streams) {
       const MetricLabels of_stream{{"device", name}, {"stream", stream.stream}};
       raise_to(registry.counter("braid_stream_sampled_window_seconds_total", window_help, of_stream),
@@ -129,6 +134,22 @@ struct DeviceWatch::State {
                                 "Time of those windows in which the stream was working.", of_stream),
                stream.busy_seconds);
     }
+  }
+
+  void collect_inputs(const MetricLabels& labels) {
+    const CopyActivity& inputs = total.inputs;
+    if (inputs.copies == 0) return;
+    const auto raise = [&](const char* metric, const char* help, double value) {
+      raise_to(registry.counter(metric, help, labels), value);
+    };
+    raise("braid_input_copies_sampled_total", "Copies of batches to the device in the sampled windows.",
+          static_cast<double>(inputs.copies));
+    raise("braid_input_copy_sampled_bytes_total", "Bytes of those copies.",
+          static_cast<double>(inputs.bytes));
+    raise("braid_input_copy_sampled_seconds_total", "Time in which one of those copies was under way.",
+          inputs.seconds);
+    raise("braid_input_copy_sampled_hidden_seconds_total",
+          "The part of that time in which kernels ran on the device, too.", inputs.hidden_seconds);
   }
 };
 
@@ -263,6 +284,13 @@ std::string device_table(const std::string& device, const DeviceActivity& activi
   for (const StreamActivity& stream : activity.streams)
     text += fmt::format("{:<12}{:>10.4f}{:>8.1f}%{:>11}\n", stream.stream, stream.busy_seconds,
                         100 * stream.busy_seconds / activity.window_seconds, stream.pieces);
+  if (const CopyActivity& inputs = activity.inputs; inputs.seconds > 0)
+    text += fmt::format(
+        "staging: {:.3f} MiB and {:.1f} us a copy ({:.1f} GB/s), {:.1f}% of that beside kernels\n",
+        static_cast<double>(inputs.bytes) / static_cast<double>(inputs.copies) / (1 << 20),
+        1e6 * inputs.seconds / static_cast<double>(inputs.copies),
+        1e-9 * static_cast<double>(inputs.bytes) / inputs.seconds,
+        100 * inputs.hidden_seconds / inputs.seconds);
   if (activity.dropped > 0)
     text += fmt::format("{} records were lost: busy times are too low\n", activity.dropped);
   return text;

@@ -37,8 +37,12 @@ constexpr CUpti_CallbackId kGraphCallbacks[] = {CUPTI_CBID_RESOURCE_GRAPHNODE_CR
                                                 CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED,
                                                 CUPTI_CBID_RESOURCE_GRAPHNODE_DESTROY_STARTING};
 
+enum class Work { Kernel, CopyToDevice, Other };
+
 struct Record {
   ActivityInterval interval;
+  Work work = Work::Other;
+  std::uint64_t bytes = 0;  // of a copy
   std::uint32_t stream = 0;
   std::uint64_t node = 0;      // 0: not of a graph
   const char* name = nullptr;  // CUPTI's or a literal; lives as long as the process
@@ -53,6 +57,11 @@ const char* copy_name(std::uint8_t kind) {
     default:
       return "copy";
   }
+}
+
+/// The streams on which a runner copies what steps are fed with (engine/exec/device_runner.h).
+bool copies_inputs(const std::string& stream) {
+  return stream.ends_with("h2d") || stream.ends_with("launch");
 }
 
 std::string readable(const char* name) {
@@ -87,7 +96,8 @@ void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t*
 }
 
 template <class Activity>
-void keep(Collector& collector, const Activity& activity, const char* name) {
+void keep(Collector& collector, const Activity& activity, const char* name, Work work = Work::Other,
+          std::uint64_t bytes = 0) {
   if (activity.start == 0 || (collector.device && activity.deviceId != *collector.device)) return;
   if (collector.records.size() >= kMostRecords) {
     ++collector.dropped;
@@ -95,7 +105,8 @@ void keep(Collector& collector, const Activity& activity, const char* name) {
   }
   // One that has not ended yet counts up to the end of the window.
   const std::uint64_t end = activity.end == 0 ? UINT64_MAX : activity.end;
-  collector.records.push_back({{activity.start, end}, activity.streamId, activity.graphNodeId, name});
+  collector.records.push_back(
+      {{activity.start, end}, work, bytes, activity.streamId, activity.graphNodeId, name});
 }
 
 void CUPTIAPI take_buffer(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t,
@@ -108,10 +119,12 @@ void CUPTIAPI take_buffer(CUcontext context, std::uint32_t stream, std::uint8_t*
       if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL ||
           record->kind == CUPTI_ACTIVITY_KIND_KERNEL) {
         const auto& kernel = *reinterpret_cast<const CUpti_ActivityKernel10*>(record);
-        keep(collector, kernel, kernel.name);
+        keep(collector, kernel, kernel.name, Work::Kernel);
       } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
         const auto& copy = *reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
-        keep(collector, copy, copy_name(copy.copyKind));
+        const bool inwards = copy.copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD;
+        keep(collector, copy, copy_name(copy.copyKind), inwards ? Work::CopyToDevice : Work::Other,
+             copy.bytes);
       } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
         keep(collector, *reinterpret_cast<const CUpti_ActivityMemset4*>(record), "fill");
       }
@@ -261,7 +274,7 @@ class CuptiSampler final : public ActivitySampler {
     Collector& collector = Collector::get();
     std::lock_guard lock(collector.mu);
     result.dropped = collector.dropped;
-    std::vector<ActivityInterval> all;
+    std::vector<ActivityInterval> all, kernels, inputs;
     for (const Record& record : collector.records) {
       const ActivityInterval inside{std::max(record.interval.begin, begin),
                                     std::min(record.interval.end, end)};
@@ -277,6 +290,14 @@ class CuptiSampler final : public ActivitySampler {
       }
       intervals[static_cast<std::size_t>(at)].push_back(inside);
       all.push_back(inside);
+      if (record.work == Work::Kernel) kernels.push_back(inside);
+      const bool whole = record.interval.begin >= begin && record.interval.end <= end;
+      if (whole && record.work == Work::CopyToDevice &&
+          copies_inputs(result.streams[static_cast<std::size_t>(at)].stream)) {
+        inputs.push_back(inside);
+        ++result.inputs.copies;
+        result.inputs.bytes += record.bytes;
+      }
       ++result.streams[static_cast<std::size_t>(at)].pieces;
       const auto time = [&](std::uint64_t t) {
         return clock + std::chrono::nanoseconds(static_cast<std::int64_t>(t - begin));
@@ -285,6 +306,9 @@ class CuptiSampler final : public ActivitySampler {
                                time(inside.begin), time(inside.end)});
     }
     collector.records.clear();
+    result.inputs.seconds = 1e-9 * static_cast<double>(covered_ns(inputs, begin, end));
+    result.inputs.hidden_seconds =
+        1e-9 * static_cast<double>(covered_by_both_ns(inputs, kernels, begin, end));
     for (std::size_t s = 0; s < intervals.size(); ++s)
       result.streams[s].busy_seconds =
           1e-9 * static_cast<double>(covered_ns(std::move(intervals[s]), begin, end));

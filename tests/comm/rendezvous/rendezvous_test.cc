@@ -2,11 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <thread>
 
+#include "comm/membership/attendance.h"
 #include "comm/rendezvous/grpc_rendezvous.h"
 #include "comm/rendezvous/in_process.h"
 #include "launch/port_reservation.h"
+#include "tests/comm/kept_log.h"
+#include "tests/comm/transport/raw_socket.h"
 #include "tests/comm/transport/tls_files.h"
 #include "tests/comm/transport/transport_fixture.h"
 #include "tests/support/in_some_attempt.h"
@@ -254,6 +258,7 @@ TEST(GrpcRendezvousTest, TheAddressIsTakenOnlyOnce) {
 
 TEST(GrpcRendezvousTest, StrangersAreRefused) {
   TlsFiles ours, theirs;
+  const KeptLog log;
   auto server = RendezvousServer::start({.listen = "127.0.0.1:0", .security = {ours.options()}});
   auto set = [&](const TlsOptions& tls, std::chrono::milliseconds limit = 60s) {
     make_grpc_rendezvous(server->address(), {"job", 1}, {tls})->set_text("key", "value", within(limit));
@@ -261,12 +266,51 @@ TEST(GrpcRendezvousTest, StrangersAreRefused) {
   EXPECT_THAT(error_of<InvalidArgument>([&] { set(theirs.options()); }),
               AllOf(HasSubstr(server->address()), HasSubstr("TLS was refused by this process"),
                     HasSubstr("certificate verify failed")));
+  const auto server_says = [&](const char* why) {
+    return log.comes_to_say("a connection was refused: TLS: ", why);
+  };
+  EXPECT_TRUE(server_says("tlsv1 alert")) << log.text();
   EXPECT_THAT(error_of<InvalidArgument>([&] { set({}); }), HasSubstr(server->address()));
+  EXPECT_TRUE(server_says("wrong version number")) << log.text();
   auto disguised = theirs.options();
   disguised.ca_file = ours.options().ca_file;
   EXPECT_THAT(error_of<InvalidArgument>([&] { set(disguised); }),
               AllOf(HasSubstr(server->address()), HasSubstr("TLS was refused by the server")));
+  EXPECT_TRUE(server_says("asn1 encoding routines")) << "the client's signature: " << log.text();
   set(ours.options(), 60s);
+}
+
+/// Of this port, where membership is asked for, too.
+TEST(GrpcRendezvousTest, TenThousandStrangersLeaveItAtWork) {
+  for (const bool has_token : {false, true}) {
+    SCOPED_TRACE(has_token ? "with a token" : "open");
+    Security security;
+    if (has_token) security.token = JobToken::random();
+    HostedMembership hosted =
+        host_membership("job", "worker 0", {.min_workers = 2, .max_workers = 2, .listed = 2});
+    const auto server = RendezvousServer::start(
+        {.listen = "127.0.0.1:0", .security = security, .add_services = hosted.add_service});
+    const auto rendezvous = make_grpc_rendezvous(server->address(), {"job", 1}, security);
+    rendezvous->set_text("before", "value", within(60s));
+    const auto before = resident_bytes();
+    std::minstd_rand random(5);
+    for (int said = 1; said <= 10'000; ++said) {
+      const RawSocket socket(server->address());
+      ASSERT_TRUE(socket.connected()) << said;
+      socket.say(some_bytes(random));
+      if (said % 1000 != 0) continue;
+      const std::string key = std::to_string(said);
+      rendezvous->set_text(key, "at work", within(60s));
+      EXPECT_EQ(rendezvous->get_text(key, within(60s)), "at work");
+    }
+    EXPECT_EQ(rendezvous->get_text("before", within(60s)), "value");
+    EXPECT_LT(resident_bytes(), before + (64U << 20));
+    const auto other = attend({server->address(), "job", "worker 1", 0, security, 10s});
+    auto world = std::async(std::launch::async, [&] { return other->next_world(0, {}, within(60s)); });
+    EXPECT_EQ(hosted.attendance->next_world(0, {}, within(60s)).size(), 2);
+    EXPECT_EQ(world.get().size(), 2);
+    hosted.attendance->end(nullptr);
+  }
 }
 
 TEST_P(RendezvousTest, WhatPeersStoreIsBounded) {

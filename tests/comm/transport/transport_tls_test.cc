@@ -1,3 +1,4 @@
+#include "tests/comm/kept_log.h"
 #include "tests/comm/transport/tls_files.h"
 #include "tests/comm/transport/transport_fixture.h"
 
@@ -39,19 +40,26 @@ TEST(TransportTlsTest, ManyCallsInFlight) {
 
 TEST(TransportTlsTest, StrangersAreRefusedOnBothSides) {
   TlsFiles ours, theirs;
+  const KeptLog log;
   EchoServer echo({.listen = "127.0.0.1:0", .security = {ours.options()}});
+  const auto server_says = [&](const char* why) {
+    return log.comes_to_say("transport: 127.0.0.1:", why);  // at a port that the system chose
+  };
   auto call = [&](TlsOptions tls) {
     auto channel = Channel::create(echo.server->address(), {.security = {std::move(tls)}});
     channel->call({kEcho, {}, {}, nullptr}, nullptr, within(60s));
   };
   EXPECT_THAT(error_of<Unavailable>([&] { call(theirs.options()); }), HasSubstr("certificate verify failed"))
       << "the client does not know the server's CA";
+  EXPECT_TRUE(server_says("refused: was lost: TLS: tlsv1 alert")) << log.text();
   auto disguised = theirs.options();
   disguised.ca_file = ours.options().ca_file;
   // Its alert may be overtaken by the reset of the connection, so the text is not certain.
   EXPECT_THAT(error_of<Unavailable>([&] { call(disguised); }), HasSubstr(echo.server->address()))
       << "the server does not know the client's CA";
+  EXPECT_TRUE(server_says("refused: was lost: TLS: certificate verify failed")) << log.text();
   EXPECT_THAT(error_of<Unavailable>([&] { call({}); }), HasSubstr(echo.server->address())) << "plain text";
+  EXPECT_TRUE(server_says("refused: was lost: TLS: wrong version number")) << log.text();
   EXPECT_EQ(echo.requests, 0);
   EXPECT_EQ(error_of<Error>([&] { call(ours.options()); }), "no error");
 }

@@ -19,6 +19,24 @@ TEST(ActivityTest, WorkOutsideOfTheWindowIsCutOff) {
   EXPECT_EQ(covered_ns({{0, 1000}}, 20, 100), 80U);
 }
 
+TEST(ActivityTest, WhatTwoKindsOfWorkCoverBoth) {
+  EXPECT_EQ(covered_by_both_ns({}, {{0, 100}}, 0, 100), 0U);
+  EXPECT_EQ(covered_by_both_ns({{10, 20}, {30, 50}}, {{0, 15}, {40, 45}, {42, 60}}, 0, 100), 15U);
+  EXPECT_EQ(covered_by_both_ns({{10, 20}, {12, 30}}, {{15, 25}, {15, 18}}, 0, 100), 10U) << "once";
+  EXPECT_EQ(covered_by_both_ns({{10, 50}}, {{0, UINT64_MAX}}, 20, 40), 20U);
+}
+
+TEST(ActivityTest, CopiesAddUp) {
+  DeviceActivity total, window;
+  window.inputs = {3, 300, 0.5, 0.25};
+  total.add(window);
+  total.add(window);
+  EXPECT_EQ(total.inputs.copies, 6U);
+  EXPECT_EQ(total.inputs.bytes, 600U);
+  EXPECT_EQ(total.inputs.seconds, 1);
+  EXPECT_EQ(total.inputs.hidden_seconds, 0.5);
+}
+
 TEST(ActivityTest, WindowsAddUpByStream) {
   DeviceActivity total;
   DeviceActivity window;

@@ -139,6 +139,30 @@ TEST_F(CudaActivityTest, ReplayedNodesKeepTheirNamesAndStreams) {
   });
 }
 
+TEST_F(CudaActivityTest, CopiesOfInputsAreCountedAndHowMuchOfThemIsHidden) {
+  constexpr std::uint64_t kBytes = std::uint64_t{8} << 20;
+  constexpr int kCopies = 10;
+  const auto host = device_->allocate_pinned(kBytes, "test"), there = device_->allocate(kBytes, "test");
+  const auto copy = [&](const char* on) {
+    for (int i = 0; i < kCopies; ++i) device_->copy(there.get(), host.get(), kBytes, device_->stream(on));
+  };
+  copy("h2d");
+  in_some_attempt([&] {
+    const CopyActivity found = measure([&] {
+                                 spin<<<1, 1, 0, stream("compute0")>>>(100 * kSpinNs, took(0));
+                                 copy("h2d");
+                                 device_->synchronize(WaitContext::with_timeout(60s));
+                                 copy("h2d");
+                                 device_->synchronize(WaitContext::with_timeout(60s));
+                                 copy("comm");
+                               }).activity.inputs;
+    EXPECT_EQ(found.copies, 2U * kCopies) << "those of other streams are not inputs";
+    EXPECT_EQ(found.bytes, 2 * kCopies * kBytes);
+    EXPECT_GT(found.seconds, 0);
+    EXPECT_NEAR(found.hidden_seconds / found.seconds, 0.5, 0.1);
+  });
+}
+
 TEST_F(CudaActivityTest, NothingIsRecordedOutsideOfWindows) {
   spin<<<1, 1, 0, stream("compute0")>>>(kSpinNs, took(0));
   device_->synchronize(WaitContext::with_timeout(60s));

@@ -30,7 +30,7 @@ def browse(browser, url, shot, height):
     with tempfile.TemporaryDirectory() as profile:
         command = [
             browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage",
-            f"--user-data-dir={profile}", f"--window-size=1400,{height}", "--timeout=15000", "--enable-logging=stderr",
+            f"--user-data-dir={profile}", f"--window-size=1400,{height}", "--virtual-time-budget=8000", "--enable-logging=stderr",
         ]
         if shot:
             subprocess.run([*command, f"--screenshot={shot}", url], capture_output=True, timeout=SECONDS, check=True)
@@ -56,6 +56,10 @@ def look_at_simulated(browser, shots):
     faults = expect("64 simulated workers have a card each", cards == 64, document)
     faults += expect("the dead one says so", "no answer in time" in document, document)
     faults += expect("GPUs are a table", "A card" in document and "64 °C" in document, document)
+    faults += expect("their batches' copies are, too", "/s, 98 % hidden" in document, document)
+    warning = document[document.find('id="warnings"'):]
+    said = "input-bound: 43 % of the compute" in warning and "try staging.num_threads: 4" in warning
+    faults += expect("what limits the job is said, with the setting to change", said, warning)
     faults += expect(f"no script throws {errors}", not errors, document)
     return faults
 

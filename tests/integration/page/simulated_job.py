@@ -45,6 +45,8 @@ def worker(index, step):
                            "temperature_celsius": 64, "power_watts": 512, "power_limit_watts": 700,
                            "processes": [{"pid": 4000 + index, "name": "braid", "memory_bytes": 40 * 2**30}],
                            "sampled_seconds": 1.2, "busy": 0.91, "overlap": 1.44,
+                           "input_copies": 900, "input_copy_bytes": 900 * 2**21, "input_copy_seconds": 0.0378,
+                           "input_copy_hidden_seconds": 0.0371,
                            "streams": [{"name": "compute0", "busy": 0.8, "pieces": 9000},
                                        {"name": "compute1", "busy": 0.5, "pieces": 4000}]}]
     return status

@@ -21,6 +21,16 @@ TEST(DeviceTableTest, EveryStreamHasARowWithItsShareOfTheWindows) {
   EXPECT_THAT(device_table("x", activity), HasSubstr("3 records were lost"));
 }
 
+TEST(DeviceTableTest, SaysWhatABatchsCopyTakesAndHowMuchOfItIsHidden) {
+  DeviceActivity activity;
+  activity.window_seconds = 1;
+  activity.busy_seconds = 1;
+  EXPECT_THAT(device_table("x", activity), testing::Not(HasSubstr("staging")));
+  activity.inputs = {100, std::uint64_t{100} << 20, 0.004, 0.003};
+  EXPECT_THAT(device_table("x", activity),
+              HasSubstr("staging: 1.000 MiB and 40.0 us a copy (26.2 GB/s), 75.0% of that beside kernels\n"));
+}
+
 TEST(DeviceTableTest, LaunchesAndBytesOfItsStreamsStandBelowTheHosts) {
   HostActivity activity;
   activity.streams = {{"compute0", "compute", 1.5, {}, 30, 4 << 20, 0}};
