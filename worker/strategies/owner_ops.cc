@@ -113,10 +113,36 @@ bool copies_on_device(const Node& node, std::span<const OutputInfo> inputs) {
          std::ranges::all_of(inputs, [](const OutputInfo& input) { return dtype_size(input.dtype) != 0; });
 }
 
-OpDef owner_op(const char* name, void (*infer)(InferContext&), PrepareFn cpu) {
+double bytes_of(DType dtype, const Shape& shape) {
+  return shape.is_static() ? static_cast<double>(shape.elements()) * static_cast<double>(dtype_size(dtype))
+                           : 0;
+}
+
+/// What a rank sends or receives, where tables are dealt out evenly: `bytes` are those of its own batch.
+Cost of_travel(const InferContext& c, double bytes) {
+  const auto world = static_cast<double>(c.attr("world", std::int64_t{1}));
+  return {0, bytes * (world - 1) / world};
+}
+
+Cost to_owners_cost(const InferContext& c, std::span<const OutputInfo>) {
+  double bytes = 0;
+  for (int i = 0; i < c.inputs(); ++i) bytes += bytes_of(c.dtype(i), c.shape(i));
+  return of_travel(c, bytes);
+}
+
+Cost from_owners_cost(const InferContext& c, std::span<const OutputInfo> outputs) {
+  double bytes = 0;
+  for (const OutputInfo& output : outputs) bytes += bytes_of(output.dtype, output.shape);
+  return of_travel(c, bytes);
+}
+
+using CostFn = Cost (*)(const InferContext&, std::span<const OutputInfo>);
+
+OpDef owner_op(const char* name, void (*infer)(InferContext&), CostFn cost, PrepareFn cpu) {
   OpDef def = exchange_op(name, Lane::Comm);
   def.min_inputs = 1;
   def.infer = infer;
+  def.cost = cost;
   def.cpu = std::move(cpu);
   return def;
 }
@@ -124,8 +150,10 @@ OpDef owner_op(const char* name, void (*infer)(InferContext&), PrepareFn cpu) {
 }  // namespace
 
 void register_owner_ops(OpRegistry& registry) {
-  registry.add(owner_op("braid.ToOwners", infer_to_owners, prepare_on_host<Direction::ToOwners>));
-  registry.add(owner_op("braid.FromOwners", infer_from_owners, prepare_on_host<Direction::FromOwners>));
+  registry.add(
+      owner_op("braid.ToOwners", infer_to_owners, to_owners_cost, prepare_on_host<Direction::ToOwners>));
+  registry.add(owner_op("braid.FromOwners", infer_from_owners, from_owners_cost,
+                        prepare_on_host<Direction::FromOwners>));
   registry.add_cuda("braid.ToOwners", prepare_on_device<Direction::ToOwners>, copies_on_device);
   registry.add_cuda("braid.FromOwners", prepare_on_device<Direction::FromOwners>, copies_on_device);
 }
