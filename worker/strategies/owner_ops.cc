@@ -12,6 +12,7 @@
 #include "engine/ops/common/device_boxes.h"
 #include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/exchange_op.h"
+#include "worker/strategies/keep_op.h"
 #include "worker/strategies/owner_exchange.h"
 #include "worker/strategies/step_services.h"
 
@@ -42,13 +43,28 @@ void infer_to_owners(InferContext& c) {
   }
 }
 
+/// Of ids that are no inputs.
+std::vector<Shape> like_shapes(const InferContext& c) {
+  const auto list = c.attr(kLikeDims, std::vector<std::int64_t>{});
+  std::vector<Shape> shapes;
+  for (auto at = list.begin(); at != list.end();) {
+    const std::int64_t rank = *at++;
+    if (rank < 0 || rank > list.end() - at) c.fail("like_dims are no shapes");
+    shapes.emplace_back(std::vector<std::int64_t>(at, at + rank));
+    at += rank;
+  }
+  return shapes;
+}
+
 void infer_from_owners(InferContext& c) {
-  const int tensors = c.inputs() / 2;
-  if (c.inputs() != 2 * tensors) c.fail("as many tensors as shapes are needed");
+  std::vector<Shape> likes = like_shapes(c);
+  const int tensors = likes.empty() ? c.inputs() / 2 : static_cast<int>(likes.size());
+  if (c.inputs() != (likes.empty() ? 2 : 1) * tensors) c.fail("as many tensors as shapes are needed");
+  for (int i = tensors; i < c.inputs(); ++i) likes.push_back(c.shape(i));
   owners_of(c, tensors);
   const auto like_axes = c.attr(kLikeAxes, std::vector<std::int64_t>{});
   for (int i = 0; i < tensors; ++i) {
-    const Shape &rows = c.shape(i), &like = c.shape(tensors + i);
+    const Shape &rows = c.shape(i), &like = likes[static_cast<std::size_t>(i)];
     if (!rows.has_rank() || !like.has_rank()) {
       c.output(c.dtype(i), Shape::unknown_rank());
       continue;
@@ -156,6 +172,7 @@ void register_owner_ops(OpRegistry& registry) {
                         prepare_on_host<Direction::FromOwners>));
   registry.add_cuda("braid.ToOwners", prepare_on_device<Direction::ToOwners>, copies_on_device);
   registry.add_cuda("braid.FromOwners", prepare_on_device<Direction::FromOwners>, copies_on_device);
+  register_keep_op(registry);
 }
 
 }  // namespace braid::worker
