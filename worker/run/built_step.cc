@@ -80,7 +80,9 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
     return std::make_unique<InputStaging>(job, stages, graph, *from.batcher, columns, feeds, runtime);
   };
   const auto first_feeds = [&](const Graph& graph, const CompileRequest& request) {
-    return staging(graph, names_of(request.feeds))->make({}).tensors;
+    const StepFeeds feeds(graph, names_of(request.feeds));
+    const Batch batch = staging(graph, feeds.batch())->make({});
+    return feeds.of(batch, batch);
   };
   grows_ = run.peers.world == 1 && !run.peers.servers && job.strategy().kind() != proto::Strategy::HYBRID &&
            job.strategy().kind() != proto::Strategy::PIPELINE && !job.strategy().has_elastic();
@@ -111,9 +113,11 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   steps_in_flight = made.program->steps_in_flight;
   std::erase_if(columns, [&](const std::string& name) { return training.graph.find(name) == kNoNode; });
   if (columns != from.model.columns) from.batcher->keep_columns(columns);
-  input = staging(training.graph, names_of(made.program->feeds));
+  feeds = StepFeeds(training.graph, names_of(made.program->feeds));
+  input = staging(training.graph, feeds.batch());
   if (from.taken) input->take_from(*from.taken);
   instance = std::make_unique<Instance>(std::move(made.program), runtime, instance_options(job));
+  if (made.before_first) before_first = std::make_unique<Instance>(std::move(made.before_first), runtime);
   if (!keeps_variables)
     initialize_variables(training.graph, from.model.initial, job.seed(), *strategy, runtime.variables());
 }

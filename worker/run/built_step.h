@@ -8,6 +8,7 @@
 #include "engine/exec/instance.h"
 #include "engine/staging/stage.h"
 #include "worker/input/input_staging.h"
+#include "worker/input/step_feeds.h"
 #include "worker/run/context.h"
 #include "worker/run/input.h"
 #include "worker/step/training_graph.h"
@@ -35,8 +36,10 @@ struct BuiltStep {
   std::unique_ptr<Strategy> strategy;
   TrainingGraph training;
   StageSession stages;
-  std::unique_ptr<InputStaging> input;
+  StepFeeds feeds;
+  std::unique_ptr<InputStaging> input;  // of feeds.batch()
   std::unique_ptr<Instance> instance;
+  std::unique_ptr<Instance> before_first;  // null, or to be run before the first step, with feeds.of_next()
   int steps_in_flight = 1;
   std::uint64_t plan_hash = 0;
   std::uint64_t agreed_hash = 0;  // what all workers of an all-reduce have alike

@@ -102,9 +102,47 @@ std::optional<Batch> TrainingSteps::next_batch() {
 }
 
 Batch TrainingSteps::take_batch() {
+  if (!built_.feeds.look_ahead()) return wait_for_batch();
+  if (!ahead_ && !why_nothing_ahead_) look_ahead();
+  if (!ahead_) std::rethrow_exception(std::exchange(why_nothing_ahead_, nullptr));
+  Batch batch = std::move(*ahead_);
+  look_ahead();
+  return batch;
+}
+
+/// What goes wrong with it is of its own step: the one before still runs.
+void TrainingSteps::look_ahead() {
+  ahead_.reset();
+  try {
+    ahead_ = wait_for_batch();
+  } catch (...) {
+    why_nothing_ahead_ = std::current_exception();
+  }
+}
+
+Batch TrainingSteps::wait_for_batch() {
   const Runtime::InputWait waiting(run_.runtime);
   return stage_ ? stage_->take(waits_.input())
                 : built_.input->make({.ticket = next_, .thread = 0, .stop = {}});
+}
+
+void TrainingSteps::run_before_first(const Batch& batch) {
+  StepRequest request;
+  request.params.step = next_;
+  request.params.seed = seed_;
+  request.feeds = built_.feeds.of_next(batch);
+  request.keep_alive = batch.block;
+  lost_peers_ = true;
+  built_.strategy->begin_step(next_, waits_.peers());
+  try {
+    built_.before_first->run(std::move(request), waits_.step());
+  } catch (...) {
+    built_.strategy->fail_step(next_);
+    throw;
+  }
+  built_.strategy->end_step(next_);
+  lost_peers_ = false;
+  built_.before_first.reset();
 }
 
 bool TrainingSteps::start_step() {
@@ -118,8 +156,12 @@ bool TrainingSteps::start_step() {
   request.params.learning_rate = learning_rate(run_.job, job_step_of(next_), input_.total_steps);
   request.params.grad_scale = built_.strategy->gradient_scale();
   request.params.seed = seed_;
-  request.feeds = std::move(batch.tensors);
-  request.keep_alive = std::move(batch.block);
+  if (built_.before_first) run_before_first(batch);
+  // Behind the last batch nobody looks at what is exchanged for the next one.
+  const Batch& behind = ahead_ ? *ahead_ : batch;
+  request.feeds = built_.feeds.of(batch, behind);
+  request.keep_alive =
+      std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(batch.block, behind.block);
   begin_with_peers(std::move(request));
   cursors_.push_back(std::move(batch.cursor));
   ++next_;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -81,7 +82,11 @@ class TrainingSteps {
   std::uint64_t job_step_of(std::uint64_t step) const;
   StepResult step_result();
   std::optional<Batch> next_batch();
+  /// The next one; the one behind it is there then too, where steps look ahead.
   Batch take_batch();
+  Batch wait_for_batch();
+  void look_ahead();
+  void run_before_first(const Batch& batch);
   void make_stage();
 
   // Set once.
@@ -94,7 +99,9 @@ class TrainingSteps {
 
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<StageMetrics> stage_metrics_;
-  std::unique_ptr<Instance> instance_;  // goes before the stage: steps in flight hold batches
+  std::unique_ptr<Instance> instance_;    // goes before the stage: steps in flight hold batches
+  std::optional<Batch> ahead_;            // of the next step
+  std::exception_ptr why_nothing_ahead_;  // what the wait for it threw
   std::uint64_t next_ = 0, done_ = 0;
   std::uint64_t job_step_ = 0;
   std::deque<std::string> cursors_;  // of the steps in flight

@@ -19,6 +19,7 @@
 #include "worker/step/clip_gradients.h"
 #include "worker/step/loss_scale.h"
 #include "worker/step/micro_batches.h"
+#include "worker/step/next_batch.h"
 #include "worker/step/recompute.h"
 
 namespace braid::worker {
@@ -212,12 +213,19 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
   strategy.rewrite_training(training);
   CompileRequest request = step_request(model, batcher, share, training);
   stage_ahead(job, training.graph, model.columns, training.ahead, request);
+  const std::vector<FeedSpec> columns = columns_of(model, batcher, share);
+  add_next_feeds(training.graph, columns, request);
   CompileOptions options = training_compile_options(job);
   // Whether siblings become one node is decided by their sizes, and what is reduced lies as they do.
   if (agrees && !share.even()) options.batch_siblings = BatchSiblings::Off;
   if (choose_streams) options.streams = choose_streams(training.graph, request, options);
   made.program = compile(training.graph, request, options);
   made.options = options;
+  if (const std::optional<BeforeFirst> before = before_first_step(training.graph, columns)) {
+    CompileOptions alone = options;
+    alone.streams = {};
+    made.before_first = compile(before->graph, before->request, alone);
+  }
   strategy.take_program(*made.program);
   made.agreed_hash = share.even() && !strategy.ranks_differ() ? plan_hash(*made.program)
                                                               : collectives_hash(*made.program, strategy);

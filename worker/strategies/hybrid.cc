@@ -27,6 +27,7 @@
 #include "worker/strategies/hybrid_plan.h"
 #include "worker/strategies/hybrid_rewrite.h"
 #include "worker/strategies/hybrid_tables.h"
+#include "worker/strategies/ids_ahead.h"
 #include "worker/strategies/owner_rewrite.h"
 #include "worker/strategies/replicated_rows.h"
 #include "worker/strategies/served_strategy.h"
@@ -41,6 +42,14 @@ namespace braid::worker {
 namespace {
 
 constexpr std::chrono::seconds kPeerDeadline{60};
+constexpr std::int64_t kDevicePieceBytes = std::int64_t{4}
+                                           << 20;  // for less, a meeting of GPUs is not worth it
+
+/// Of the rows, or sums of bags, that a rank has read.
+double gradient_bytes(const PlannedTable& table) {
+  const std::int64_t rows = table.bags > 0 ? table.bags : table.ids_of_step();
+  return sizeof(float) * static_cast<double>(rows * table.shard.dim);
+}
 
 class HybridStrategy : public ServedStrategy {
  public:
@@ -62,7 +71,8 @@ class HybridStrategy : public ServedStrategy {
   std::string_view name() const override { return "HYBRID"; }
   bool ranks_differ() const override { return true; }
 
-  /// In the order of collectives: ids, rows, buckets of dense gradients as backward makes them. Gradients of
+  /// In the order of collectives: ids, rows, ids of the next step where these travel ahead, buckets of dense
+  /// gradients as backward makes them. Gradients of
   /// rows come before the last bucket: that has the first layers' weights, whose gradients are made beside
   /// theirs, and what follows of rows, their updates, takes longer.
   void rewrite_training(TrainingGraph& training) override {
@@ -78,19 +88,25 @@ class HybridStrategy : public ServedStrategy {
         training,
         [&](Node node, const char* op) { return add_collective(training.graph, std::move(node), op); },
         fills_);
-    OwnerRewrite owners(training, [&](Node node, const char* op) {
-      return add_collective(training.graph, std::move(node), op);
-    });
+    OwnerRewrite owners(
+        training,
+        [&](Node node, const char* op) { return add_collective(training.graph, std::move(node), op); },
+        looks_ahead(job_));
     ReplicatedRows replicated(training);
-    std::vector<const TableShard*> in_lists, whole;
-    std::vector<VariableGradient> rows_in_lists, rows_of_whole, tables_in_buckets;
+    std::vector<const TableShard*> in_lists;
+    std::vector<OwnerRewrite::Table> whole;
+    std::vector<VariableGradient> rows_in_lists, tables_in_buckets;
     for (std::size_t t = 0; t < shards_.size(); ++t) {
       if (shards_[t].all_ids && !shards_[t].sharded()) {
         std::ranges::move(replicated.dense_of(rows[t]), std::back_inserter(tables_in_buckets));
         continue;
       }
-      (shards_[t].all_ids ? whole : in_lists).push_back(&shards_[t]);
-      (shards_[t].all_ids ? rows_of_whole : rows_in_lists).push_back(rows[t]);
+      if (shards_[t].all_ids) {
+        whole.push_back({&shards_[t], rows[t], gradient_bytes(tables_[t])});
+        continue;
+      }
+      in_lists.push_back(&shards_[t]);
+      rows_in_lists.push_back(rows[t]);
     }
     std::vector<VariableGradient> hot_sums;
     for (std::size_t h = 0; h < hot_rows.size(); ++h) {
@@ -101,8 +117,9 @@ class HybridStrategy : public ServedStrategy {
       in_lists.push_back(&hot_tables_[h].rows);
       rows_in_lists.push_back(hot_rows[h]);
     }
-    owners.look_up(whole, rows_of_whole);
+    owners.look_up(whole);
     rewrite.look_up(in_lists, rows_in_lists);
+    owners.exchange_next_ids();
     dense.insert(dense.begin(), tables_in_buckets.begin(), tables_in_buckets.end());
     std::vector<VariableGradient> reduced;
     auto buckets = bucket_gradients(dense, bucket_bytes_);
@@ -114,7 +131,8 @@ class HybridStrategy : public ServedStrategy {
     for (std::size_t b = 0; b + 1 < buckets.size(); ++b) reduce(b);
     for (VariableGradient& gradient : rewrite.exchange_gradients()) reduced.push_back(std::move(gradient));
     std::ranges::move(sum_in_rank_order(training, std::move(hot_sums)), std::back_inserter(reduced));
-    std::vector<VariableGradient> at_owners = owners.exchange_gradients();
+    std::vector<VariableGradient> at_owners =
+        owners.exchange_gradients(on_device_ ? std::max(bucket_bytes_, kDevicePieceBytes) : bucket_bytes_);
     reduce(buckets.size() - 1);
     replicated.take_sums(reduced);
     const auto first_whole = reduced.size();
@@ -173,6 +191,7 @@ class HybridStrategy : public ServedStrategy {
     return true;
   }
   Shape whole_shape(const std::string& name, const Shape& local) const override {
+    if (is_of_ids_ahead(name)) return {};
     const int table = table_of(name);
     if (table < 0) return local;
     const TableShard& shard = shards_[static_cast<std::size_t>(table)];
@@ -190,12 +209,14 @@ class HybridStrategy : public ServedStrategy {
   }
 
   bool saves_local_variable(const std::string& name) const override {
-    return table_of(name) < 0 && !hot_variables_.contains(name);
+    return table_of(name) < 0 && !hot_variables_.contains(name) && !is_of_ids_ahead(name);
   }
 
  protected:
   RankService& service() override { return *service_; }
-  bool is_shared(const std::string& variable) const override { return table_of(variable) < 0; }
+  bool is_shared(const std::string& variable) const override {
+    return table_of(variable) < 0 && !is_of_ids_ahead(variable);
+  }
 
  private:
   struct HotTable {

@@ -12,6 +12,7 @@
 #include "engine/ops/common/device_boxes.h"
 #include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/exchange_op.h"
+#include "worker/strategies/keep_op.h"
 #include "worker/strategies/owner_exchange.h"
 #include "worker/strategies/step_services.h"
 
@@ -42,13 +43,28 @@ void infer_to_owners(InferContext& c) {
   }
 }
 
+/// Of ids that are no inputs.
+std::vector<Shape> like_shapes(const InferContext& c) {
+  const auto list = c.attr(kLikeDims, std::vector<std::int64_t>{});
+  std::vector<Shape> shapes;
+  for (auto at = list.begin(); at != list.end();) {
+    const std::int64_t rank = *at++;
+    if (rank < 0 || rank > list.end() - at) c.fail("like_dims are no shapes");
+    shapes.emplace_back(std::vector<std::int64_t>(at, at + rank));
+    at += rank;
+  }
+  return shapes;
+}
+
 void infer_from_owners(InferContext& c) {
-  const int tensors = c.inputs() / 2;
-  if (c.inputs() != 2 * tensors) c.fail("as many tensors as shapes are needed");
+  std::vector<Shape> likes = like_shapes(c);
+  const int tensors = likes.empty() ? c.inputs() / 2 : static_cast<int>(likes.size());
+  if (c.inputs() != (likes.empty() ? 2 : 1) * tensors) c.fail("as many tensors as shapes are needed");
+  for (int i = tensors; i < c.inputs(); ++i) likes.push_back(c.shape(i));
   owners_of(c, tensors);
   const auto like_axes = c.attr(kLikeAxes, std::vector<std::int64_t>{});
   for (int i = 0; i < tensors; ++i) {
-    const Shape &rows = c.shape(i), &like = c.shape(tensors + i);
+    const Shape &rows = c.shape(i), &like = likes[static_cast<std::size_t>(i)];
     if (!rows.has_rank() || !like.has_rank()) {
       c.output(c.dtype(i), Shape::unknown_rank());
       continue;
@@ -113,10 +129,36 @@ bool copies_on_device(const Node& node, std::span<const OutputInfo> inputs) {
          std::ranges::all_of(inputs, [](const OutputInfo& input) { return dtype_size(input.dtype) != 0; });
 }
 
-OpDef owner_op(const char* name, void (*infer)(InferContext&), PrepareFn cpu) {
+double bytes_of(DType dtype, const Shape& shape) {
+  return shape.is_static() ? static_cast<double>(shape.elements()) * static_cast<double>(dtype_size(dtype))
+                           : 0;
+}
+
+/// What a rank sends or receives, where tables are dealt out evenly: `bytes` are those of its own batch.
+Cost of_travel(const InferContext& c, double bytes) {
+  const auto world = static_cast<double>(c.attr("world", std::int64_t{1}));
+  return {0, bytes * (world - 1) / world};
+}
+
+Cost to_owners_cost(const InferContext& c, std::span<const OutputInfo>) {
+  double bytes = 0;
+  for (int i = 0; i < c.inputs(); ++i) bytes += bytes_of(c.dtype(i), c.shape(i));
+  return of_travel(c, bytes);
+}
+
+Cost from_owners_cost(const InferContext& c, std::span<const OutputInfo> outputs) {
+  double bytes = 0;
+  for (const OutputInfo& output : outputs) bytes += bytes_of(output.dtype, output.shape);
+  return of_travel(c, bytes);
+}
+
+using CostFn = Cost (*)(const InferContext&, std::span<const OutputInfo>);
+
+OpDef owner_op(const char* name, void (*infer)(InferContext&), CostFn cost, PrepareFn cpu) {
   OpDef def = exchange_op(name, Lane::Comm);
   def.min_inputs = 1;
   def.infer = infer;
+  def.cost = cost;
   def.cpu = std::move(cpu);
   return def;
 }
@@ -124,10 +166,13 @@ OpDef owner_op(const char* name, void (*infer)(InferContext&), PrepareFn cpu) {
 }  // namespace
 
 void register_owner_ops(OpRegistry& registry) {
-  registry.add(owner_op("braid.ToOwners", infer_to_owners, prepare_on_host<Direction::ToOwners>));
-  registry.add(owner_op("braid.FromOwners", infer_from_owners, prepare_on_host<Direction::FromOwners>));
+  registry.add(
+      owner_op("braid.ToOwners", infer_to_owners, to_owners_cost, prepare_on_host<Direction::ToOwners>));
+  registry.add(owner_op("braid.FromOwners", infer_from_owners, from_owners_cost,
+                        prepare_on_host<Direction::FromOwners>));
   registry.add_cuda("braid.ToOwners", prepare_on_device<Direction::ToOwners>, copies_on_device);
   registry.add_cuda("braid.FromOwners", prepare_on_device<Direction::FromOwners>, copies_on_device);
+  register_keep_op(registry);
 }
 
 }  // namespace braid::worker

@@ -9,7 +9,8 @@
 //   shape
 //     counts), then those of a row of y that come behind them.
 // Attributes: owners (a rank for each x), rank, world, on_device; of FromOwners like_axes (for each x how
-// many of the dimensions of `like` it has, -1: all; sums of bags have the first one of their ids).
+// many of the dimensions of `like` it has, -1: all; sums of bags have the first one of their ids), and
+// like_dims: in place of the inputs `like`, for each the number of its dimensions and these.
 #pragma once
 
 namespace braid {
@@ -20,6 +21,7 @@ namespace braid::worker {
 
 inline constexpr const char* kOwners = "owners";
 inline constexpr const char* kLikeAxes = "like_axes";
+inline constexpr const char* kLikeDims = "like_dims";
 
 void register_owner_ops(OpRegistry& registry);
 

@@ -1,5 +1,8 @@
 #include "worker/strategies/owner_rewrite.h"
 
+#include <algorithm>
+#include <map>
+
 #include "base/error.h"
 #include "engine/ops/common/index_groups.h"
 #include "engine/ops/sparse/bag_args.h"
@@ -10,28 +13,30 @@
 namespace braid::worker {
 namespace {
 
+constexpr double kMostPieces = 4;  // of the exchange of gradients: each costs a meeting of all ranks
+
 bool is_weighted(const Node& bag) { return bag.attrs.get(kBagWeights, false); }
 
 }  // namespace
 
 NodeId OwnerRewrite::exchange(const char* op, const char* name, std::vector<ValueRef> inputs,
-                              std::vector<std::int64_t> owners) {
+                              std::vector<std::int64_t> owners, AttrMap attrs) {
   Node node;
   node.name = graph_.unique_name(name);
-  node.attrs = {{kOwners, std::move(owners)},
-                {"rank", static_cast<std::int64_t>(entries_.front().table->rank)}};
+  node.attrs = std::move(attrs);
+  node.attrs.set(kOwners, std::move(owners));
+  node.attrs.set("rank", static_cast<std::int64_t>(entries_.front().table->rank));
   node.inputs = std::move(inputs);
   return add_collective_(std::move(node), op);
 }
 
-void OwnerRewrite::look_up(const std::vector<const TableShard*>& tables,
-                           const std::vector<VariableGradient>& gradients) {
-  for (std::size_t t = 0; t < tables.size(); ++t) {
-    const NodeId handle = gradients[t].variable.handle;
-    entries_.push_back({tables[t], gradients[t], lookups_of(graph_, handle)});
+void OwnerRewrite::look_up(const std::vector<Table>& tables) {
+  for (const Table& table : tables) {
+    const NodeId handle = table.gradient.variable.handle;
+    entries_.push_back({table.shard, table.gradient, table.gradient_bytes, lookups_of(graph_, handle)});
     Entry& entry = entries_.back();
     entry.is_bag = entry.gathers.size() == 1 && is_bag_of(graph_.node(entry.gathers[0]), handle);
-    set_variable_shape(graph_, handle, tables[t]->local_shape());
+    set_variable_shape(graph_, handle, table.shard->local_shape());
   }
   if (entries_.empty()) return;
   exchange_ids();
@@ -43,49 +48,61 @@ void OwnerRewrite::exchange_ids() {
   std::vector<ValueRef> values;
   std::vector<std::int64_t> owners;
   const auto send = [&](ValueRef value, const TableShard& table) {
-    const auto first = static_cast<int>(values.size());
+    const std::size_t first = values.size();
     for (int part = 0; part < table.parts(); ++part) {
       values.push_back(value);
       owners.push_back(table.owner_of(part));
     }
     return first;
   };
-  struct Places {
-    std::vector<int> gathers;
-    int named, weights;
-  };
-  std::vector<Places> places;
-  for (const Entry& entry : entries_) {
-    Places its{{}, 0, -1};
+  std::vector<std::size_t> named;
+  for (Entry& entry : entries_) {
     for (const NodeId gather : entry.gathers)
-      its.gathers.push_back(send(graph_.node(gather).inputs[1], *entry.table));
+      entry.wanted.push_back(send(graph_.node(gather).inputs[1], *entry.table));
     const ValueRef indices = entry.gradient.slices->indices;
     // A bag's gradient has the ids of the bag. Of a ragged one that is gathered some may be none.
     const bool same = entry.is_bag || (entry.gathers.size() == 1 && !pads_indices(graph_, entry.gradient) &&
                                        in_order_of(graph_, indices, entry.gathers));
-    its.named = same ? its.gathers.front() : send(indices, *entry.table);
+    named.push_back(same ? entry.wanted.front() : send(indices, *entry.table));
     if (entry.is_bag && is_weighted(graph_.node(entry.gathers[0])))
-      its.weights = send(graph_.node(entry.gathers[0]).inputs[2], *entry.table);
-    places.push_back(std::move(its));
+      entry.weights = send(graph_.node(entry.gathers[0]).inputs[2], *entry.table);
   }
-  const NodeId id = exchange("braid.ToOwners", "to_owners/ids", std::move(values), std::move(owners));
+  received_ = received_ids(std::move(values), std::move(owners));
   for (std::size_t e = 0; e < entries_.size(); ++e) {
     Entry& entry = entries_[e];
-    for (const int first : places[e].gathers) entry.wanted.push_back({id, first});
-    if (places[e].weights >= 0) entry.weights = {id, places[e].weights};
-    entry.named = reshaped(graph_, {id, places[e].named + entry.table->own_part()}, {-1},
-                           "gradient_rows/" + entry.table->name);
+    const auto own = static_cast<std::size_t>(entry.table->own_part());
+    entry.named = reshaped(graph_, received_[named[e] + own], {-1}, "gradient_rows/" + entry.table->name);
     if (pads_indices(graph_, entry.gradient))
       graph_.mutable_node(entry.named.node).attrs.set(kPadsIndices, true);
   }
 }
 
+/// What this rank has of them as an owner.
+std::vector<ValueRef> OwnerRewrite::received_ids(std::vector<ValueRef> values,
+                                                 std::vector<std::int64_t> owners) {
+  const TableShard& table = *entries_.front().table;
+  if (wants_ahead_ && table.world > 1) {
+    ahead_.emplace(training_, table.rank, table.world, values, owners);
+    if (ahead_->possible()) return ahead_->received();
+    ahead_.reset();
+  }
+  const auto count = static_cast<int>(values.size());
+  const NodeId id = exchange("braid.ToOwners", "to_owners/ids", std::move(values), std::move(owners));
+  std::vector<ValueRef> received;
+  for (int output = 0; output < count; ++output) received.push_back({id, output});
+  return received;
+}
+
+void OwnerRewrite::exchange_next_ids() {
+  if (ahead_) ahead_->exchange(add_collective_);
+}
+
 /// A gather's copy at the owner of a part reads the ids of all ranks.
 ValueRef OwnerRewrite::add_gather(const Entry& entry, std::size_t gather, int part) {
-  const auto of_part = [part](ValueRef first) { return ValueRef{first.node, first.output + part}; };
+  const auto of_part = [&](std::size_t first) { return received_[first + static_cast<std::size_t>(part)]; };
   Node copy = graph_.node(entry.gathers[gather]);
   copy.inputs[1] = of_part(entry.wanted[gather]);
-  if (entry.weights.valid()) copy.inputs[2] = of_part(entry.weights);
+  if (entry.weights) copy.inputs[2] = of_part(*entry.weights);
   copy.name = graph_.unique_name(copy.name + "/at_owner");
   copy.control_inputs.clear();
   copy.colocate_with = kNoNode;
@@ -94,19 +111,27 @@ ValueRef OwnerRewrite::add_gather(const Entry& entry, std::size_t gather, int pa
 
 void OwnerRewrite::exchange_rows() {
   std::vector<ValueRef> rows, likes;
-  std::vector<std::int64_t> owners, axes;
+  std::vector<std::int64_t> owners, axes, dims;
   for (const Entry& entry : entries_)
     for (std::size_t g = 0; g < entry.gathers.size(); ++g)
       for (int part = 0; part < entry.table->parts(); ++part) {
         rows.push_back(add_gather(entry, g, part));
-        likes.push_back(graph_.node(entry.gathers[g]).inputs[1]);
         owners.push_back(entry.table->owner_of(part));
         axes.push_back(entry.is_bag ? 1 : -1);
+        if (!ahead_) {
+          likes.push_back(graph_.node(entry.gathers[g]).inputs[1]);
+          continue;
+        }
+        const Shape& like = ahead_->shape(entry.wanted[g]);
+        dims.push_back(like.rank());
+        dims.insert(dims.end(), like.dims().begin(), like.dims().end());
       }
   std::vector<ValueRef> inputs = rows;
   inputs.insert(inputs.end(), likes.begin(), likes.end());
-  const NodeId id = exchange("braid.FromOwners", "from_owners/rows", std::move(inputs), std::move(owners));
-  graph_.mutable_node(id).attrs.set(kLikeAxes, axes);
+  AttrMap attrs{{kLikeAxes, axes}};
+  if (ahead_) attrs.set(kLikeDims, dims);
+  const NodeId id = exchange("braid.FromOwners", "from_owners/rows", std::move(inputs), std::move(owners),
+                             std::move(attrs));
   int output = 0;
   for (const Entry& entry : entries_)
     for (const NodeId gather : entry.gathers) {
@@ -155,33 +180,63 @@ ValueRef OwnerRewrite::sum_gradients(const Entry& entry) const {
 ValueRef OwnerRewrite::rows_of_sums(const Entry& entry, ValueRef sums) {
   const Node& at_source = graph_.node(entry.gradient.slices->values.node);
   std::vector<ValueRef> inputs{sums, graph_.node(entry.named.node).inputs[0]};
-  if (entry.weights.valid())
-    inputs.push_back({entry.weights.node, entry.weights.output + entry.table->own_part()});
+  if (entry.weights)
+    inputs.push_back(received_[*entry.weights + static_cast<std::size_t>(entry.table->own_part())]);
   const AttrMap attrs = at_source.attrs;
   return add_node(graph_, "braid.BagRows", "gradient_rows_of/" + entry.table->name, std::move(inputs), attrs);
 }
 
-std::vector<VariableGradient> OwnerRewrite::exchange_gradients() {
-  std::vector<VariableGradient> gradients;
-  if (entries_.empty()) return gradients;
+/// The exchange of each entry's gradient. Every owner has a like part of its tables in each.
+std::vector<std::size_t> OwnerRewrite::pieces(std::int64_t bytes) const {
+  std::map<int, double> all, before;  // by owner; -1: all ranks are
+  const auto owner = [](const Entry& entry) { return entry.table->parts() > 1 ? -1 : entry.table->owner; };
+  double travel = 0;
+  for (const Entry& entry : entries_) {
+    all[owner(entry)] += entry.gradient_bytes;
+    travel += entry.gradient_bytes / entry.table->world;
+  }
+  const auto count = static_cast<std::size_t>(
+      std::clamp(travel / static_cast<double>(std::max<std::int64_t>(bytes, 1)), 1.0, kMostPieces));
+  std::vector<std::size_t> pieces;
+  for (const Entry& entry : entries_) {
+    double& of_owner = before[owner(entry)];
+    const double share = (of_owner + entry.gradient_bytes / 2) / std::max(all[owner(entry)], 1.0);
+    pieces.push_back(std::min(static_cast<std::size_t>(share * static_cast<double>(count)), count - 1));
+    of_owner += entry.gradient_bytes;
+  }
+  return pieces;
+}
+
+std::vector<VariableGradient> OwnerRewrite::exchange_gradients(std::int64_t bytes) {
+  std::vector<VariableGradient> gradients(entries_.size());
+  const std::vector<std::size_t> of_entry = pieces(bytes);
+  std::map<std::size_t, std::vector<std::size_t>> pieces;
+  for (std::size_t e = 0; e < entries_.size(); ++e) pieces[of_entry[e]].push_back(e);
+  for (const auto& [piece, entries] : pieces) exchange_piece(entries, gradients);
+  return gradients;
+}
+
+void OwnerRewrite::exchange_piece(const std::vector<std::size_t>& entries,
+                                  std::vector<VariableGradient>& gradients) {
   std::vector<ValueRef> values;
   std::vector<std::int64_t> owners;
-  for (const Entry& entry : entries_) {
+  for (const std::size_t e : entries) {
+    const Entry& entry = entries_[e];
     take_apart(entry, entry.is_bag ? sum_gradients(entry) : entry.gradient.slices->values, values);
     for (int part = 0; part < entry.table->parts(); ++part) owners.push_back(entry.table->owner_of(part));
   }
   const NodeId id = exchange("braid.ToOwners", "to_owners/gradients", std::move(values), std::move(owners));
   int first = 0;
-  for (const Entry& entry : entries_) {
+  for (const std::size_t e : entries) {
+    const Entry& entry = entries_[e];
     VariableGradient gradient = entry.gradient;
     gradient.variable.shape = entry.table->local_shape();
     ValueRef rows{id, first + entry.table->own_part()};
     if (entry.is_bag) rows = rows_of_sums(entry, rows);
     gradient.slices = IndexedSlices{entry.named, rows};
-    gradients.push_back(std::move(gradient));
+    gradients[e] = std::move(gradient);
     first += entry.table->parts();
   }
-  return gradients;
 }
 
 }  // namespace braid::worker

@@ -17,38 +17,55 @@
 // that had the whole batch. Thread rule: one thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "worker/step/training_graph.h"
 #include "worker/strategies/hybrid_rewrite.h"
+#include "worker/strategies/ids_ahead.h"
 #include "worker/strategies/table_shard.h"
 
 namespace braid::worker {
 
 class OwnerRewrite {
  public:
-  /// All outlive it.
-  OwnerRewrite(TrainingGraph& training, AddCollective add_collective)
-      : training_(training), graph_(training.graph), add_collective_(std::move(add_collective)) {}
+  /// All outlive it. `ahead`: ids travel a step ahead (ids_ahead.h) where they can.
+  OwnerRewrite(TrainingGraph& training, AddCollective add_collective, bool ahead)
+      : training_(training),
+        graph_(training.graph),
+        add_collective_(std::move(add_collective)),
+        wants_ahead_(ahead) {}
 
-  /// The exchange of ids and rows in the place of the gathers. REQUIRES: TableShard::all_ids of each.
-  void look_up(const std::vector<const TableShard*>& tables, const std::vector<VariableGradient>& gradients);
-  /// The gradients of rows at their owners, in the order of look_up().
-  std::vector<VariableGradient> exchange_gradients();
+  struct Table {
+    const TableShard* shard;  // with all_ids
+    VariableGradient gradient;
+    double gradient_bytes;  // of a rank in a step, about
+  };
+
+  /// The exchange of ids and rows in the place of the gathers.
+  void look_up(const std::vector<Table>& tables);
+  /// The exchange of the next step's ids, where they travel ahead. REQUIRES: look_up().
+  void exchange_next_ids();
+  /// The gradients of rows at their owners, in the order of look_up(). They travel in exchanges of about so
+  /// many bytes to or from a rank, so that tables are updated while the next ones' gradients travel.
+  std::vector<VariableGradient> exchange_gradients(std::int64_t bytes);
 
  private:
   struct Entry {
     const TableShard* table;
     VariableGradient gradient;
+    double gradient_bytes;
     std::vector<NodeId> gathers;  // or one bag
     bool is_bag = false;
-    std::vector<ValueRef> wanted = {};  // of each gather, at the owner of the first part; the others' follow
-    ValueRef weights = {};              // of a bag's ids where it has such, likewise
-    ValueRef named = {};                // the ids of the gradient's rows, at this rank
+    // Places in what was received, of the first part; the others' follow.
+    std::vector<std::size_t> wanted = {};     // of each gather's ids
+    std::optional<std::size_t> weights = {};  // of a bag's ids where it has such
+    ValueRef named = {};                      // the ids of the gradient's rows, at this rank
   };
 
   void exchange_ids();
+  std::vector<ValueRef> received_ids(std::vector<ValueRef> values, std::vector<std::int64_t> owners);
   void exchange_rows();
   ValueRef add_gather(const Entry& entry, std::size_t gather, int part);
   ValueRef joined(const Entry& entry, ValueRef first);
@@ -56,13 +73,18 @@ class OwnerRewrite {
   ValueRef last_axis();
   ValueRef sum_gradients(const Entry& entry) const;
   ValueRef rows_of_sums(const Entry& entry, ValueRef sums);
+  std::vector<std::size_t> pieces(std::int64_t bytes) const;
+  void exchange_piece(const std::vector<std::size_t>& entries, std::vector<VariableGradient>& gradients);
   NodeId exchange(const char* op, const char* name, std::vector<ValueRef> inputs,
-                  std::vector<std::int64_t> owners);
+                  std::vector<std::int64_t> owners, AttrMap attrs = {});
 
   TrainingGraph& training_;
   Graph& graph_;
   const AddCollective add_collective_;
+  const bool wants_ahead_;
   std::vector<Entry> entries_;
+  std::vector<ValueRef> received_;
+  std::optional<IdsAhead> ahead_;  // absent: ids travel in their own step
   ValueRef last_axis_ = {};
 };
 

@@ -1,5 +1,6 @@
 #include "tests/worker/strategies/hybrid_runs.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "comm/communicator.h"
@@ -9,7 +10,9 @@
 #include "engine/exec/instance.h"
 #include "engine/ops/state/variable_init.h"
 #include "engine/program/program.h"
+#include "worker/input/step_feeds.h"
 #include "worker/job/job.h"
+#include "worker/step/next_batch.h"
 #include "worker/strategies/hybrid_ops.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/strategy.h"
@@ -50,9 +53,18 @@ class Rank {
     CompileRequest request;
     for (const Lookup& lookup : model.lookups)
       request.feeds.push_back({lookup.feed, DType::Int64, Shape{examples, lookup.length}});
+    const std::vector<FeedSpec> columns = request.feeds;
+    add_next_feeds(training_.graph, columns, request);
+    std::vector<std::string> feeds;
+    for (const FeedSpec& feed : request.feeds) feeds.push_back(feed.name);
+    feeds_ = StepFeeds(training_.graph, feeds);
     request.fetches = {training_.graph.value_name(training_.loss)};
     request.targets = training_.targets;
     instance_ = std::make_unique<Instance>(compile(training_.graph, request, {}), runtime_);
+    if (const auto before = before_first_step(training_.graph, columns)) {
+      before_first_ = std::make_unique<Instance>(compile(before->graph, before->request, {}), runtime_);
+      sends_ahead_ = true;
+    }
     for (const VariableInfo& variable : list_variables(training_.graph))
       if (auto value = runtime_.variables().read(variable.name)) {
         initialize_variable(training_.graph.node(variable.handle), job.seed(), *value);
@@ -69,16 +81,17 @@ class Rank {
       StepRequest request;
       request.params = {
           .step = step, .learning_rate = 0.1F, .grad_scale = strategy_->gradient_scale(), .seed = 1};
-      for (std::size_t l = 0; l < model_.lookups.size(); ++l) {
-        const auto count = static_cast<std::size_t>(examples_ * model_.lookups[l].length);
-        const std::int64_t* first = batches[step][l].data() + static_cast<std::size_t>(peers_.rank) * count;
-        request.feeds.push_back(Tensor::from<std::int64_t>(Shape{examples_, model_.lookups[l].length},
-                                                           std::vector<std::int64_t>(first, first + count)));
+      const Batch own = batch(batches[step]), next = batch(batches[std::min(step + 1, kSteps - 1)]);
+      if (before_first_) {
+        before_first_->run({.params = {}, .feeds = feeds_.of_next(own), .keep_alive = {}}, wait());
+        before_first_.reset();
       }
+      request.feeds = feeds_.of(own, next);
       strategy_->begin_step(step, wait());
       outcome.losses.push_back(instance_->run(std::move(request), wait()).fetches[0].data<float>()[0]);
       strategy_->end_step(step);
     }
+    outcome.sends_ahead = sends_ahead_;
     for (const std::string& table : model_.tables) {
       outcome.tables.push_back(whole(table));
       outcome.sums_densely |= training_.graph.find(table + "/dense_reads") != kNoNode;
@@ -94,6 +107,17 @@ class Rank {
   }
 
  private:
+  /// This rank's part of a step's ids.
+  Batch batch(const std::vector<std::vector<std::int64_t>>& ids) const {
+    Batch batch;
+    for (std::size_t l = 0; l < model_.lookups.size(); ++l) {
+      const auto count = static_cast<std::size_t>(examples_ * model_.lookups[l].length);
+      const std::int64_t* first = ids[l].data() + static_cast<std::size_t>(peers_.rank) * count;
+      batch.tensors.push_back(Tensor::from<std::int64_t>(Shape{examples_, model_.lookups[l].length},
+                                                         std::vector<std::int64_t>(first, first + count)));
+    }
+    return batch;
+  }
   /// NaN where nobody sent anything: whoever reads it shows.
   void fill_exchanges() {
     for (NodeId id = 0; id < training_.graph.size(); ++id) {
@@ -129,7 +153,9 @@ class Rank {
   Runtime runtime_;
   std::unique_ptr<Strategy> strategy_;
   TrainingGraph training_;
-  std::unique_ptr<Instance> instance_;
+  StepFeeds feeds_;
+  std::unique_ptr<Instance> instance_, before_first_;
+  bool sends_ahead_ = false;
 };
 
 }  // namespace

@@ -43,6 +43,7 @@ struct Outcome {
   bool sums_densely = false;  // of some replicated table
   bool sums_hot_densely = false;
   std::int64_t hot_rows = 0;  // of all tables
+  bool sends_ahead = false;   // ids of the next step
 };
 
 /// Tables of one to three columns, of which some share one and some are pooled, under a layer; loss = mean of

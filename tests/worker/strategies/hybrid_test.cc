@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "tests/worker/strategies/hybrid_runs.h"
+#include "worker/job/job.h"
 #include "worker/strategies/strategy.h"
 #include "worker/strategies/table_shard.h"
 
@@ -74,6 +75,37 @@ TEST_P(HybridRandomTest, IdsAsTheBatchHasThemGiveTheSameNumbers) {
     }
   }
   EXPECT_TRUE(dense_sums > 0 || world < 4);  // lists of few workers are shorter
+}
+
+/// Also in exchanges of a few bytes each.
+TEST_P(HybridRandomTest, IdsThatTravelAStepAheadChangeNoBits) {
+  const int world = GetParam();
+  Random random(static_cast<unsigned>(400 + world));
+  for (int trial = 0; trial < 15; ++trial) {
+    const Model model = random_model(random, world);
+    const Batches batches = random_batches(random, model, kRowsOfRank * world);
+    SCOPED_TRACE("trial " + std::to_string(trial));
+    for (const std::string& plan :
+         {all_tables("TABLE"), all_tables("COLUMN"),
+          "table { match: 't1' plan: ROW } table { match: '.*' plan: TABLE }" + std::string(),
+          "table { match: 't1' plan: REPLICATE } table { match: '.*' plan: COLUMN }" + std::string()}) {
+      proto::Job job = job_of("ADAM", "HYBRID", "ids: ALL " + plan);
+      const Outcome ahead = run_group(model, job, world, batches, random, "CPU");
+      job.mutable_strategy()->set_bucket_bytes(16);
+      const Outcome in_pieces = run_group(model, job, world, batches, random, "CPU");
+      job.mutable_strategy()->clear_bucket_bytes();
+      fill_job_defaults(job);
+      job.mutable_staging()->set_enabled(false);
+      const Outcome in_step = run_group(model, job, world, batches, random, "CPU");
+      EXPECT_FALSE(in_step.sends_ahead);
+      EXPECT_EQ(ahead.sends_ahead,
+                world > 1 && (model.tables.size() > 1 || plan.find("t1") == std::string::npos));
+      ASSERT_EQ(ahead.losses, in_step.losses) << plan;
+      ASSERT_EQ(ahead.tables, in_step.tables) << plan;
+      ASSERT_EQ(in_pieces.losses, in_step.losses) << plan;
+      ASSERT_EQ(in_pieces.tables, in_step.tables) << plan;
+    }
+  }
 }
 
 /// What the planner takes is measured, so each run may have another mix.
