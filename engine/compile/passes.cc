@@ -73,6 +73,8 @@ constexpr auto kPasses = std::to_array<Pass>({
      "with regions: batch norm as elementwise nodes and sums"},
     {"mixed_precision", "rewrite", kAll, mix_precision,
      "where asked for: products read 16-bit floats, and what lies between them is stored so"},
+    {"attention_parts", "rewrite", kDevice, read_attention_parts,
+     "attention reads parts of wider values, and writes their gradients, where they are"},
     {"regions", "rewrite", kAll, fuse_regions,
      "where asked for: regions of elementwise nodes and reductions of rows become one node"},
     {"merge_casts", "rewrite", kAll, merge_casts, "casts of one value that no region took become one"},

@@ -64,6 +64,10 @@ void mix_precision(Plan& plan);
 /// Behind regions: casts of one value that no region took are one.
 void merge_casts(Plan& plan);
 
+/// On a device: attention within rows reads parts of wider values, and writes their gradients, where they are
+/// (attention_parts.cc).
+void read_attention_parts(Plan& plan);
+
 /// Where asked for: regions of elementwise nodes and reductions of rows become one node (fuse_regions.cc).
 void fuse_regions(Plan& plan);
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "engine/program/cost_model.h"
+#include "engine/rewrite/rewrite.h"
 
 namespace braid {
 namespace {
@@ -42,7 +43,7 @@ class RegionCutter {
     for (int region = 0; region < static_cast<int>(regions_.size()); ++region) {
       const auto made = make(region);
       if (!made) continue;
-      for (const ValueRef input : made->inputs) repeat_behind(region, input);
+      for (const ValueRef input : made->inputs) repeat_behind(region, equals_of(input, made->inputs));
     }
     std::vector<FusedRegion> found;
     for (int region = 0; region < static_cast<int>(regions_.size()); ++region) {
@@ -149,6 +150,21 @@ class RegionCutter {
     return sources;
   }
 
+  /// The values among `inputs` that are computed as `value` is, which all have one place in memory: each
+  /// reader of a half has a Cast of its own.
+  std::vector<ValueRef> equals_of(ValueRef value, const std::vector<ValueRef>& inputs) const {
+    std::vector<ValueRef> equals;
+    const Node& node = graph_.node(value.node);
+    for (const ValueRef input : inputs) {
+      const Node& other = graph_.node(input.node);
+      if (input == value || (owner_of(input.node) >= 0 && owner_of(input.node) == owner_of(value.node) &&
+                             input.output == value.output && other.op == node.op &&
+                             other.inputs == node.inputs && same_attributes(other, node)))
+        equals.push_back(input);
+    }
+    return equals;
+  }
+
   /// Those behind what is read that may be repeated, and are not in memory for others anyway.
   std::vector<NodeId> layer_behind(int region, const std::vector<ValueRef>& read) {
     std::vector<NodeId> layer;
@@ -165,9 +181,10 @@ class RegionCutter {
     return 2 * bytes_of(value) / costs.bytes_per_us + costs.kernel_us > kWorthwhileLaunches * costs.kernel_us;
   }
 
-  void repeat_behind(int region, ValueRef input) {
-    if (at(region).own.empty() || !may_pay(input)) return;
-    std::vector<NodeId> layer = layer_behind(region, {input});
+  /// `inputs` are equal.
+  void repeat_behind(int region, const std::vector<ValueRef>& inputs) {
+    if (at(region).own.empty() || !may_pay(inputs[0])) return;
+    std::vector<NodeId> layer = layer_behind(region, inputs);
     std::vector<NodeId> repeated, best;
     std::set<int> touched{region};
     double gain = kWorthwhileLaunches * cost_model(plan_.options.domain).kernel_us;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <unordered_set>
 
 #include "engine/fusion/rules.h"
@@ -23,6 +24,10 @@ namespace {
 constexpr std::int64_t kFewRows = 32;
 /// Sums of columns of so many elements are taken in.
 constexpr std::int64_t kManyElements = 1 << 20;
+/// Regions that read one value of so many bytes read it once; smaller ones stay in a device's cache.
+constexpr std::int64_t kLargeBytes = 48 << 20;
+/// Sums of columns that such a region may have: a thread keeps them in registers.
+constexpr int kMostSums = 4;
 /// Of a search for a way back into a region; what takes longer is left alone.
 constexpr int kMostSteps = 20000;
 
@@ -47,6 +52,7 @@ class RegionFinder {
     find_after_writes();
     for (const NodeId id : order_)
       if (may_join(graph_.node(id))) join(id);
+    if (plan_.options.domain == Domain::Device) merge_readers();
     const std::vector<Join> joins = merge_joined();
     std::vector<FusedRegion> found = cuts ? cut() : uncut();
     for (FusedRegion& region : found) region.saved_us = saved_us(region);
@@ -144,6 +150,41 @@ class RegionFinder {
       const int from = region_of_[index(source)], to = region_of_[index(id)];
       if (from >= 0 && from != to) try_merge(from, to);
     }
+  }
+
+  /// Regions that read a large value: the gradients of a norm's input and of its gain, say. Neither makes
+  /// what the other reads.
+  void merge_readers() {
+    std::map<ValueRef, std::vector<NodeId>> readers;
+    for (const NodeId id : order_) {
+      if (region_of_[index(id)] < 0) continue;
+      for (const fusion::NodeSteps::Input& input : steps_.of(id)->inputs) {
+        const ValueRef source =
+            steps_.source(plan_, graph_.node(id).inputs[static_cast<std::size_t>(input.input)]);
+        const OutputInfo& info = graph_.info(source);
+        if (info.shape.is_static() &&
+            info.shape.elements() * static_cast<std::int64_t>(dtype_size(info.dtype)) >= kLargeBytes)
+          readers[source].push_back(id);
+      }
+    }
+    for (const NodeId made : order_)
+      for (int o = 0; o < static_cast<int>(graph_.node(made).outputs.size()); ++o)
+        if (const auto at = readers.find({made, o}); at != readers.end()) merge_readers_of(at->second);
+  }
+
+  void merge_readers_of(const std::vector<NodeId>& readers) {
+    for (std::size_t i = 0; i < readers.size(); ++i)
+      for (std::size_t j = i + 1; j < readers.size(); ++j) {
+        const int first = region_of_[index(readers[i])], other = region_of_[index(readers[j])];
+        if (first == other || sums_of(first) + sums_of(other) > kMostSums || leads_back(other, first))
+          continue;
+        try_merge(first, other);
+      }
+  }
+
+  int sums_of(int region) {
+    const auto sums = [&](NodeId id) { return steps_.of(id)->sums_columns(); };
+    return static_cast<int>(std::count_if(nodes_of(region).begin(), nodes_of(region).end(), sums));
   }
 
   /// Nodes all of whose inputs regions make, which are put together so that one of them writes all parts.

@@ -1,8 +1,10 @@
 // What kernels of attention take, and the tables of those that use tensor cores. Kernels are templates of
 // what they take, Args: RaggedArgs here, DenseArgs in dense_args.cuh. An Args says
 //   Row, Mask          a row of the batch, and who sees whom in it (queries(), all_keys(), ...)
-//   begin_piece(...)   the piece of a head of a row that a block has
+//   begin_piece(...)   the piece of a head of a row that a block has, by the block's number
+//   kStays             whether blocks may stay for further pieces: taken() gives each number once
 //   q_at ... out_at    where a head of a row begins, and q_step ... from a value to the next
+//   dq_at ... dv_at    the same of the gradients, with dq_step ...
 //   keep_sums(...)     what softmax keeps of a query, and kept_sums(...) where it is again; dot_at(...)
 //   kHasMask           whether there may be a mask; then masked(), hides(), hidden
 //   kIsSoftmax         whether there is no other activation
@@ -44,19 +46,20 @@ unsigned checked_blocks(std::int64_t blocks);
 struct RaggedArgs : AttentionArgs {
   using Row = PlannedRow;
   using Mask = RowMaskOf<std::int32_t>;
-  static constexpr bool kHasMask = false, kIsSoftmax = false;
+  static constexpr bool kHasMask = false, kIsSoftmax = false, kStays = true;
 
   Plan plan;
   MaskRulesOf<std::int32_t> rules;
   std::int64_t max_length;  // 0: the longest row
   std::int64_t most_tiles;  // of kPlanTile values
+  /// Elements from a value to the next, of all heads or more where values are parts of wider ones.
+  std::int64_t q_row, k_row, v_row, out_row, dq_row, dk_row, dv_row;
 
   unsigned blocks(int own, bool) const { return checked_blocks(most_tiles * (kPlanTile / own) * heads); }
   /// `of_keys`: of the first ones, which most queries see, at first. False: there is none.
   template <int kOwn>
-  __device__ bool begin_piece(bool of_keys, BlockPiece<Row>& piece) const {
+  __device__ bool begin_piece(std::int64_t block, bool of_keys, BlockPiece<Row>& piece) const {
     constexpr int kParts = kPlanTile / kOwn;
-    const std::int64_t block = blockIdx.x;
     const int part = static_cast<int>(block % kParts);
     piece.head = static_cast<int>(block / kParts % heads);
     Plan::Piece tile;
@@ -65,19 +68,33 @@ struct RaggedArgs : AttentionArgs {
     piece.first = tile.first + (of_keys ? part : kParts - 1 - part) * kOwn;
     return piece.first < piece.row.length;
   }
+  /// The next block number that nobody has taken, of those of queries or of keys.
+  __device__ std::int64_t taken(bool of_keys) const {
+    return static_cast<std::int64_t>(atomicAdd(plan.taken + (of_keys ? 1 : 0), 1U));
+  }
   __device__ Mask mask(const Row& row) const { return {rules, row.length, row.history}; }
-  __device__ std::int64_t q_at(const Row& row, int head) const {
-    return (row.begin * heads + head) * qk_width;
+  __device__ std::int64_t q_at(const Row& row, int head) const { return row.begin * q_row + head * qk_width; }
+  __device__ std::int64_t q_step() const { return q_row; }
+  __device__ std::int64_t k_at(const Row& row, int head) const { return row.begin * k_row + head * qk_width; }
+  __device__ std::int64_t k_step() const { return k_row; }
+  __device__ std::int64_t v_at(const Row& row, int head) const { return row.begin * v_row + head * v_width; }
+  __device__ std::int64_t v_step() const { return v_row; }
+  __device__ std::int64_t out_at(const Row& row, int head) const {
+    return row.begin * out_row + head * v_width;
   }
-  __device__ std::int64_t k_at(const Row& row, int head) const { return q_at(row, head); }
-  __device__ std::int64_t v_at(const Row& row, int head) const {
-    return (row.begin * heads + head) * v_width;
+  __device__ std::int64_t out_step() const { return out_row; }
+  __device__ std::int64_t dq_at(const Row& row, int head) const {
+    return row.begin * dq_row + head * qk_width;
   }
-  __device__ std::int64_t out_at(const Row& row, int head) const { return v_at(row, head); }
-  __device__ std::int64_t q_step() const { return static_cast<std::int64_t>(heads) * qk_width; }
-  __device__ std::int64_t k_step() const { return q_step(); }
-  __device__ std::int64_t v_step() const { return static_cast<std::int64_t>(heads) * v_width; }
-  __device__ std::int64_t out_step() const { return v_step(); }
+  __device__ std::int64_t dq_step() const { return dq_row; }
+  __device__ std::int64_t dk_at(const Row& row, int head) const {
+    return row.begin * dk_row + head * qk_width;
+  }
+  __device__ std::int64_t dk_step() const { return dk_row; }
+  __device__ std::int64_t dv_at(const Row& row, int head) const {
+    return row.begin * dv_row + head * v_width;
+  }
+  __device__ std::int64_t dv_step() const { return dv_row; }
   __device__ std::int64_t dot_at(const Row& row, int head, int query) const {
     return (row.begin + query) * heads + head;
   }

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(QuerySizes<M, W>::kThreads, 2)
   E* const gradients = queries + S::kOwnElements;
   E* const others = gradients + S::kOwnElements;
   BlockPiece<typename Args::Row> piece;
-  if (!args.template begin_piece<S::kOwn>(false, piece)) return;
+  if (!args.template begin_piece<S::kOwn>(blockIdx.x, false, piece)) return;
   const auto mask = args.mask(piece.row);
   const int first = piece.first, head = piece.head, length = mask.queries(), all_keys = mask.all_keys();
   const Places<E> at(args, piece.row, head);
@@ -127,8 +127,8 @@ __global__ void __launch_bounds__(QuerySizes<M, W>::kThreads, 2)
 #pragma unroll
   for (int m = 0; m < S::kRows; ++m)
     by[m][0] = by[m][1] = kSoftmax ? scale : static_cast<float>(args.scale * args.share());
-  store_rows<M, W, S::kRows>(args.results[0], args.are_halves[0], sums, by, args.q_at(piece.row, head),
-                             at.q_step, args.qk_width, query, length);
+  store_rows<M, W, S::kRows>(args.results[0], args.are_halves[0], sums, by, args.dq_at(piece.row, head),
+                             args.dq_step(), args.qk_width, query, length);
 }
 
 template <class Args, class M, int W, bool kSoftmax>
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(KeySizes<M, W>::kThreads, 2)
   E* const values = keys + S::kOwnElements;
   E* const others = values + S::kOwnElements;
   BlockPiece<typename Args::Row> piece;
-  if (!args.template begin_piece<S::kOwn>(true, piece)) return;
+  if (!args.template begin_piece<S::kOwn>(blockIdx.x, true, piece)) return;
   const auto mask = args.mask(piece.row);
   const int first = piece.first, head = piece.head, length = mask.queries(), all_keys = mask.all_keys();
   const Places<E> at(args, piece.row, head);
@@ -185,10 +185,10 @@ __global__ void __launch_bounds__(KeySizes<M, W>::kThreads, 2)
 
   const float share = kSoftmax ? 1.0F : static_cast<float>(args.share());
   const float of_k[1][2] = {{share * scale, share * scale}}, of_v[1][2] = {{share, share}};
-  store_rows<M, W, 1>(args.results[1], args.are_halves[1], dk, of_k, args.k_at(piece.row, head), at.k_step,
-                      args.qk_width, key, all_keys);
-  store_rows<M, W, 1>(args.results[2], args.are_halves[2], dv, of_v, args.v_at(piece.row, head), at.v_step,
-                      args.v_width, key, all_keys);
+  store_rows<M, W, 1>(args.results[1], args.are_halves[1], dk, of_k, args.dk_at(piece.row, head),
+                      args.dk_step(), args.qk_width, key, all_keys);
+  store_rows<M, W, 1>(args.results[2], args.are_halves[2], dv, of_v, args.dv_at(piece.row, head),
+                      args.dv_step(), args.v_width, key, all_keys);
 }
 
 template <class Args, class M, int W, bool kSoftmax>

@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(ForwardSizes<M, W>::kThreads, 2)
   E* const own = reinterpret_cast<E*>(memory);
   E* const others = own + S::kOwnElements;
   BlockPiece<typename Args::Row> piece;
-  if (!args.template begin_piece<S::kOwn>(false, piece)) return;
+  if (!args.template begin_piece<S::kOwn>(blockIdx.x, false, piece)) return;
   const auto mask = args.mask(piece.row);
   const int first = piece.first, head = piece.head, length = mask.queries(), keys = mask.all_keys();
   const Places<E> at(args, piece.row, head);

@@ -7,10 +7,10 @@
 namespace braid::cuda::attention {
 
 /// dq of a group's queries. The products by the keys of one tile run while the scores of the next become
-/// slopes.
+/// slopes. Returns how many turns the block has.
 template <class E, int W, bool kSoftmax, class Args, class Ring, class GroupTiles>
-__device__ void compute_query_gradient(const Args& args, const Ring& ring, const GroupShare<Args>& share,
-                                       const GroupTiles& tiles) {
+__device__ int compute_query_gradient(const Args& args, const Ring& ring, const Alternation& alternation,
+                                      const GroupShare<Args>& share, const GroupTiles& tiles) {
   using M = HalfTiles<E>;
   const auto& piece = share.piece;
   const Exponent exponent(args);
@@ -37,17 +37,21 @@ __device__ void compute_query_gradient(const Args& args, const Ring& ring, const
     if (!turn.is_whole) hide(slopes, share.mask, query, key, 0.0F);
   };
   const auto begin = [&](const Turn& turn) {
+    alternation.take();
     begin_products();
     begin_tile(turn.index);
+    alternation.give();
     wait_for_products<0>(scores[0], slopes[0]);
     turn_back(turn);
     weights.pack(slopes);
   };
   const auto turn_over = [&](const Turn& turn, const Turn& after) {
+    alternation.take();
     begin_products(sums[0]);
     begin_tile(after.index);
     begin_sums<E, W>(sums, weights, ring.tile(turn.index, 0));
     end_group_of_products();
+    alternation.give();
     wait_for_products<1>(scores[0], slopes[0]);
     turn_back(after);
     wait_for_products<0>(sums[0]);
@@ -60,17 +64,19 @@ __device__ void compute_query_gradient(const Args& args, const Ring& ring, const
     end_group_of_products();
     wait_for_products<0>(sums[0]);
   };
-  for_turns(ring, tiles, begin, turn_over, finish);
+  const int turns = for_turns(ring, alternation, tiles, begin, turn_over, finish);
+  ring.release_own();
   const float last = static_cast<float>(kSoftmax ? args.scale : args.scale * args.share());
   const float by[1][2] = {{last, last}};
-  store_rows<M, W, 1>(args.results[0], args.are_halves[0], sums, by, args.q_at(piece.row, piece.head),
-                      args.q_step(), args.qk_width, query, share.mask.queries());
+  store_rows<M, W, 1>(args.results[0], args.are_halves[0], sums, by, args.dq_at(piece.row, piece.head),
+                      args.dq_step(), args.qk_width, query, share.mask.queries());
+  return turns;
 }
 
-/// dk and dv of a group's keys.
+/// dk and dv of a group's keys. Returns how many turns the block has.
 template <class E, int W, bool kSoftmax, class Args, class Ring, class GroupTiles>
-__device__ void compute_key_gradients(const Args& args, const Ring& ring, const GroupShare<Args>& share,
-                                      const GroupTiles& tiles) {
+__device__ int compute_key_gradients(const Args& args, const Ring& ring, const Alternation& alternation,
+                                     const GroupShare<Args>& share, const GroupTiles& tiles) {
   using M = HalfTiles<E>;
   constexpr int kOwn = Ring::S::kOwn;
   const auto& piece = share.piece;
@@ -111,17 +117,21 @@ __device__ void compute_key_gradients(const Args& args, const Ring& ring, const 
     end_group_of_products();
   };
   const auto begin = [&](const Turn& turn) {
+    alternation.take();
     begin_score_products(turn.index);
     begin_slope_products(turn.index);
+    alternation.give();
     wait_for_products<0>(scores[0], slopes[0]);
     turn_tile_back(turn);
   };
   const auto turn_over = [&](const Turn& turn, const Turn& after) {
+    alternation.take();
     begin_sum_products(turn.index);
     begin_score_products(after.index);
     wait_for_products<1>(dk[0], dv[0]);
     ring.release(turn.index);
     begin_slope_products(after.index);
+    alternation.give();
     wait_for_products<0>(scores[0], slopes[0]);
     turn_tile_back(after);
   };
@@ -129,38 +139,40 @@ __device__ void compute_key_gradients(const Args& args, const Ring& ring, const 
     begin_sum_products(turn.index);
     wait_for_products<0>(dk[0], dv[0]);
   };
-  for_turns(ring, tiles, begin, turn_over, finish);
+  const int turns = for_turns(ring, alternation, tiles, begin, turn_over, finish);
+  ring.release_own();
   const float by = kSoftmax ? 1.0F : static_cast<float>(args.share());
   const float of_k[1][2] = {{by * scale, by * scale}}, of_v[1][2] = {{by, by}};
   const int keys = share.mask.all_keys();
-  store_rows<M, W, 1>(args.results[1], args.are_halves[1], dk, of_k, args.k_at(piece.row, piece.head),
-                      args.k_step(), args.qk_width, key, keys);
-  store_rows<M, W, 1>(args.results[2], args.are_halves[2], dv, of_v, args.v_at(piece.row, piece.head),
-                      args.v_step(), args.v_width, key, keys);
+  store_rows<M, W, 1>(args.results[1], args.are_halves[1], dk, of_k, args.dk_at(piece.row, piece.head),
+                      args.dk_step(), args.qk_width, key, keys);
+  store_rows<M, W, 1>(args.results[2], args.are_halves[2], dv, of_v, args.dv_at(piece.row, piece.head),
+                      args.dv_step(), args.v_width, key, keys);
+  return turns;
 }
 
 template <class Args, class E, int W, bool kSoftmax>
 __global__ void __launch_bounds__(RingSizes<E, W, 2>::kThreads, 1)
     group_query_gradient_kernel(const __grid_constant__ Args args) {
   extern __shared__ uint4 memory[];
-  run_groups<E, W, 2, true>(args, memory, [&](const auto& ring, const auto& share, const auto& tiles) {
-    compute_query_gradient<E, W, kSoftmax>(args, ring, share, tiles);
+  run_groups<E, W, 2, true>(args, memory, [&](const auto&... of_piece) {
+    return compute_query_gradient<E, W, kSoftmax>(args, of_piece...);
   });
 }
 template <class Args, class E, int W, bool kSoftmax>
 __global__ void __launch_bounds__(RingSizes<E, W, 2>::kThreads, 1)
     group_key_gradient_kernel(const __grid_constant__ Args args) {
   extern __shared__ uint4 memory[];
-  run_groups<E, W, 2, false>(args, memory, [&](const auto& ring, const auto& share, const auto& tiles) {
-    compute_key_gradients<E, W, kSoftmax>(args, ring, share, tiles);
+  run_groups<E, W, 2, false>(args, memory, [&](const auto&... of_piece) {
+    return compute_key_gradients<E, W, kSoftmax>(args, of_piece...);
   });
 }
 
 template <class Args, class E, int W, bool kSoftmax>
 void launch_group_backward(const Args& args, StreamRef stream) {
   using S = RingSizes<E, W, 2>;
-  launch_tiles<S>(group_query_gradient_kernel<Args, E, W, kSoftmax>, args, false, stream);
-  launch_tiles<S>(group_key_gradient_kernel<Args, E, W, kSoftmax>, args, true, stream);
+  launch_groups<S>(group_query_gradient_kernel<Args, E, W, kSoftmax>, args, false, stream);
+  launch_groups<S>(group_key_gradient_kernel<Args, E, W, kSoftmax>, args, true, stream);
 }
 
 }  // namespace braid::cuda::attention

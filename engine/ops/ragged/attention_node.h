@@ -5,12 +5,33 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "engine/ir/op.h"
 #include "engine/ops/ragged/ragged_mask.h"
 
 namespace braid::attention {
+
+/// Where values are parts of wider ones, as in the output of one product, and gradients are written where
+/// such a value's gradient has them. Devices have kernels for it; the pass `attention_parts` makes such
+/// nodes.
+struct HeadParts {
+  std::int64_t heads = 0;               // of the node; 0: all that q has
+  std::vector<std::int64_t> first;      // heads of q, k and v that are another's, in front; empty: none
+  std::int64_t joined = 0;              // heads of the one output that holds dq, dk and dv; 0: three outputs
+  std::vector<std::int64_t> gradients;  // heads in front of dq, dk and dv there
+  std::vector<std::int64_t> rest;       // columns in front of what the last inputs are copied to there
+
+  explicit HeadParts(const AttrMap& attrs)
+      : heads(attrs.get("heads", std::int64_t{0})),
+        first(attrs.get("first_heads", std::vector<std::int64_t>{})),
+        joined(attrs.get("joined_heads", std::int64_t{0})),
+        gradients(attrs.get("first_gradients", std::vector<std::int64_t>{})),
+        rest(attrs.get("rest_columns", std::vector<std::int64_t>{})) {}
+  bool are_there() const { return heads > 0 || joined > 0; }
+  std::int64_t first_of(std::size_t input) const { return input < first.size() ? first[input] : 0; }
+};
 
 struct Inputs {
   bool softmax = false, backward = false, targets = false;
@@ -30,7 +51,8 @@ inline bool is_softmax(const AttrMap& attrs) {
 inline Inputs inputs_of(const Node& node, bool backward) {
   Inputs in{is_softmax(node.attrs), backward, false};
   const int least = in.offsets() + 1 + (backward && in.softmax ? 2 : 0);
-  in.targets = static_cast<int>(node.inputs.size()) > least;
+  const std::size_t rest = HeadParts(node.attrs).rest.size();
+  in.targets = static_cast<int>(node.inputs.size() - rest) > least;
   return in;
 }
 

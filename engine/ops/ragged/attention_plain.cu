@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kPlainThreads)
     plain_forward(const __grid_constant__ Args args, bool softmax) {
   using C = Computed<T>;
   BlockPiece<typename Args::Row> piece;
-  if (!args.template begin_piece<kPiece>(false, piece)) return;
+  if (!args.template begin_piece<kPiece>(blockIdx.x, false, piece)) return;
   const PlainHead<T, Args> h(args, piece, softmax);
   const int lane = lane_of_thread();
   const int end = min(piece.first + kPiece, static_cast<int>(args.mask(piece.row).queries()));
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kPlainThreads)
     plain_query_gradient(const __grid_constant__ Args args, bool softmax) {
   using C = Computed<T>;
   BlockPiece<typename Args::Row> piece;
-  if (!args.template begin_piece<kPiece>(false, piece)) return;
+  if (!args.template begin_piece<kPiece>(blockIdx.x, false, piece)) return;
   const PlainHead<T, Args> h(args, piece, softmax);
   const int lane = lane_of_thread();
   const int end = min(piece.first + kPiece, static_cast<int>(args.mask(piece.row).queries()));
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kPlainThreads)
           }
         }
       });
-      const std::int64_t to = args.q_at(piece.row, h.head) + i * h.at.q_step;
+      const std::int64_t to = args.dq_at(piece.row, h.head) + i * args.dq_step();
       for (int c = 0; c < kOfLane; ++c)
         if (column + lane + 32 * c < args.qk_width)
           put<C, T>(args.results[0], args.are_halves[0], to + column + lane + 32 * c, h.scale * sums[c]);
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kPlainThreads)
     plain_key_gradient(const __grid_constant__ Args args, bool softmax) {
   using C = Computed<T>;
   BlockPiece<typename Args::Row> piece;
-  if (!args.template begin_piece<kPiece>(true, piece)) return;
+  if (!args.template begin_piece<kPiece>(blockIdx.x, true, piece)) return;
   const PlainHead<T, Args> h(args, piece, softmax);
   const auto mask = args.mask(piece.row);
   const int lane = lane_of_thread(), length = mask.queries();
@@ -231,11 +231,11 @@ __global__ void __launch_bounds__(kPlainThreads)
       for (int c = 0; c < kOfLane; ++c) {
         const int at = column + lane + 32 * c;
         if (at < args.qk_width)
-          put<C, T>(args.results[1], args.are_halves[1], args.k_at(piece.row, h.head) + j * h.at.k_step + at,
-                    h.scale * of_k[c]);
+          put<C, T>(args.results[1], args.are_halves[1],
+                    args.dk_at(piece.row, h.head) + j * args.dk_step() + at, h.scale * of_k[c]);
         if (at < args.v_width)
-          put<C, T>(args.results[2], args.are_halves[2], args.v_at(piece.row, h.head) + j * h.at.v_step + at,
-                    of_v[c]);
+          put<C, T>(args.results[2], args.are_halves[2],
+                    args.dv_at(piece.row, h.head) + j * args.dv_step() + at, of_v[c]);
       }
     }
 }

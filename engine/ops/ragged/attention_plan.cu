@@ -108,15 +108,17 @@ __global__ void __launch_bounds__(kPlanThreads)
       plan.tile_rows[plan.first_tiles[r] + tile] = r;
   if (thread == 0) {
     plan.first_tiles[plan.count] = tiles_before;
+    plan.taken[0] = plan.taken[1] = 0;
     *plan.longest = longest > 0 ? static_cast<std::int64_t>(longest) : 1;
   }
 }
 
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
-    zero_room_kernel(Unit* out, DeviceOffsets offsets, std::int64_t units) {
+    zero_room_kernel(Unit* out, DeviceOffsets offsets, std::int64_t units, std::int64_t step) {
   const std::int64_t first = offsets.used() * units, all = offsets.values * units;
-  for (std::int64_t i = first + grid_index(); i < all; i += grid_size()) out[i] = Unit{};
+  for (std::int64_t i = first + grid_index(); i < all; i += grid_size())
+    out[i / units * step + i % units] = Unit{};
 }
 
 constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -136,7 +138,7 @@ std::size_t Planner::bytes() const {
   const auto rows = static_cast<std::size_t>(rows_);
   return aligned(rows * sizeof(PlannedRow)) + aligned((rows + 1) * sizeof(std::int32_t)) +
          aligned(static_cast<std::size_t>(most_tiles()) * sizeof(std::int32_t)) +
-         aligned(sizeof(std::int64_t));
+         aligned(sizeof(std::int64_t) + 2 * sizeof(unsigned));
 }
 
 Plan Planner::make(const KernelArgs& a, void* memory) const {
@@ -150,6 +152,7 @@ Plan Planner::make(const KernelArgs& a, void* memory) const {
   plan.tile_rows = reinterpret_cast<std::int32_t*>(at);
   at += aligned(static_cast<std::size_t>(most_tiles()) * sizeof(std::int32_t));
   plan.longest = reinterpret_cast<std::int64_t*>(at);
+  plan.taken = reinterpret_cast<unsigned*>(plan.longest + 1);
   plan.count = static_cast<std::int32_t>(rows_);
   const Targets targets{targets_ < 0 ? nullptr : a.inputs[targets_], are_wide_, max_length_};
   launch(plan_kernel, 1, kPlanThreads, 0, a.stream, plan, offsets_.of(a), targets, a.status, a.op);
@@ -163,12 +166,13 @@ unsigned checked_blocks(std::int64_t blocks) {
   return static_cast<unsigned>(blocks);
 }
 
-void zero_room(const KernelArgs& a, const DeviceOffsets& offsets, void* out, std::size_t row) {
+void zero_room(const KernelArgs& a, const DeviceOffsets& offsets, void* out, std::size_t row,
+               std::size_t step) {
   if (offsets.values == 0 || row == 0) return;
-  with_row_unit(reinterpret_cast<std::uintptr_t>(out) | row, [&]<class Unit>() {
+  with_row_unit(reinterpret_cast<std::uintptr_t>(out) | row | step, [&]<class Unit>() {
     const auto units = static_cast<std::int64_t>(row / sizeof(Unit));
     launch(zero_room_kernel<Unit>, blocks_for(offsets.values * units), kThreads, 0, a.stream,
-           static_cast<Unit*>(out), offsets, units);
+           static_cast<Unit*>(out), offsets, units, static_cast<std::int64_t>(step / sizeof(Unit)));
   });
 }
 

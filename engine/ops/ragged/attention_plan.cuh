@@ -21,6 +21,7 @@ struct Plan {
   std::int32_t* first_tiles;  // [count + 1]: tiles of the rows before
   std::int32_t* tile_rows;    // of each tile, its row
   std::int64_t* longest;      // [1]
+  unsigned* taken;            // [2]: pieces that blocks have taken, of queries and of keys; zeros at first
   std::int32_t count;
 
   /// A row, and where a tile of it begins.
@@ -59,7 +60,9 @@ class Planner {
   bool are_wide_ = false;
 };
 
-/// Zeros in an output, [values, ...] of `row` bytes each, behind the values that belong to rows.
-void zero_room(const KernelArgs& a, const DeviceOffsets& offsets, void* out, std::size_t row);
+/// Zeros in an output, [values, ...] of `row` bytes each, `step` bytes from one to the next, behind the
+/// values that belong to rows.
+void zero_room(const KernelArgs& a, const DeviceOffsets& offsets, void* out, std::size_t row,
+               std::size_t step);
 
 }  // namespace braid::cuda::attention

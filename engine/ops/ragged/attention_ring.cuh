@@ -4,71 +4,9 @@
 // while the other turns its scores into weights.
 #pragma once
 
-#include "engine/ops/ragged/attention_blocks.cuh"
+#include "engine/ops/ragged/attention_ring_memory.cuh"
 
 namespace braid::cuda::attention {
-
-inline constexpr int kGroupAlignment = 1024;
-
-/// Own tiles are queries (and the output's gradients), by which pairs of keys and values pass, or keys and
-/// values, by which pairs of queries and the output's gradients pass.
-template <class E, int W, int kOwnTileCount>
-struct RingSizes {
-  static constexpr int kCopying = 128, kComputing = 256;  // threads
-  static constexpr int kThreads = kComputing + kCopying;
-  static constexpr int kOwn = 128, kOther = 64, kOwnTiles = kOwnTileCount, kStages = 4;
-  static constexpr int kOwnElements = kOwn * W, kOtherElements = kOther * W;
-  static constexpr std::size_t kBytes =
-      (kOwnTiles * kOwnElements + 2 * kStages * kOtherElements) * sizeof(E) +
-      2 * kStages * sizeof(std::uint64_t) + kGroupAlignment;
-};
-/// Registers of a thread that computes, and of one that copies: 3 x 168 in all.
-inline constexpr int kComputingRegisters = 232, kCopyingRegisters = 40;
-
-/// Where a block's tiles lie. The pair of turn t is in stage t % kStages, which is filled and emptied in
-/// turns.
-template <class E, int W, int kOwnTileCount>
-struct RingMemory {
-  using S = RingSizes<E, W, kOwnTileCount>;
-
-  __device__ explicit RingMemory(void* memory)
-      : own_(static_cast<E*>(memory) +
-             (kGroupAlignment - shared_address(memory) % kGroupAlignment) % kGroupAlignment / sizeof(E)),
-        others_(own_ + S::kOwnTiles * S::kOwnElements),
-        full_(reinterpret_cast<std::uint64_t*>(others_ + 2 * S::kStages * S::kOtherElements)),
-        empty_(full_ + S::kStages) {}
-
-  __device__ E* own_tile(int i) const { return own_ + i * S::kOwnElements; }
-  /// Tile i of the pair of a turn.
-  __device__ E* tile(int turn, int i) const {
-    return others_ + (turn % S::kStages * 2 + i) * S::kOtherElements;
-  }
-  /// By the block's first thread, before all wait for each other.
-  __device__ void begin() const {
-    for (int stage = 0; stage < S::kStages; ++stage) {
-      begin_barrier(full_ + stage, S::kCopying);
-      begin_barrier(empty_ + stage, S::kComputing / 32);
-    }
-  }
-  /// Of those that compute: until the turn's tiles are there; then, by each warp, that it is done with them.
-  __device__ void wait_until_full(int turn) const {
-    wait_for(full_ + turn % S::kStages, turn / S::kStages & 1);
-    show_to_groups();
-  }
-  __device__ void release(int turn) const {
-    __syncwarp();
-    if (lane_id() == 0) arrive(empty_ + turn % S::kStages);
-  }
-  /// Of those that copy.
-  __device__ void wait_until_empty(int turn) const {
-    if (turn >= S::kStages) wait_for(empty_ + turn % S::kStages, (turn / S::kStages & 1) ^ 1);
-  }
-  __device__ void show_when_copied(int turn) const { arrive_when_copied(full_ + turn % S::kStages); }
-
- private:
-  E *own_, *others_;
-  std::uint64_t *full_, *empty_;
-};
 
 /// Rows of one head: the first value, the step from a row to the next, and how many numbers are not zeros.
 template <class E>
@@ -164,14 +102,17 @@ __device__ auto tiles_of(const Mask& mask, int first, int begin, int end) {
 }
 
 /// Goes through a group's turns. begin(turn), then for neighbours turn_over(turn, next), which releases the
-/// first, last finish(turn). A group that skips tiles may not hold one meanwhile: its stage could be the one
-/// that is to be filled next.
+/// first, last finish(turn). Both begin products between take() and give(). A group that skips tiles may not
+/// hold one meanwhile: its stage could be the one that is to be filled next. Returns how many turns the block
+/// has.
 template <class Ring, class GroupTiles, class Begin, class TurnOver, class Finish>
-__device__ void for_turns(const Ring& ring, GroupTiles tiles, const Begin& begin, const TurnOver& turn_over,
-                          const Finish& finish) {
+__device__ int for_turns(const Ring& ring, const Alternation& alternation, GroupTiles tiles,
+                         const Begin& begin, const TurnOver& turn_over, const Finish& finish) {
   const auto skip = [&](const Turn& from, const Turn& to) {
     for (int index = from.index + 1; index < to.index; ++index) {
       ring.wait_until_full(index);
+      alternation.take();
+      alternation.give();
       ring.release(index);
     }
   };
@@ -191,6 +132,7 @@ __device__ void for_turns(const Ring& ring, GroupTiles tiles, const Begin& begin
     skip(now, after);
     now = after;
   }
+  return now.index;
 }
 
 /// Factor A of a group's products: 16 rows a warp, from row 16 warp of the tile, in W columns.
@@ -262,51 +204,105 @@ struct GroupShare {
   __device__ int lane_row() const { return piece.first + row + lane_id() / 4; }
 };
 
-/// The whole of a block. compute(ring, share, tiles) is called by the groups that compute.
-template <class E, int W, int kOwnTiles, bool kOwnsQueries, class Args, class Compute>
-__device__ void run_groups(const Args& args, void* memory, const Compute& compute) {
+/// A piece that is there, or the end of all.
+template <class Row>
+struct MaybePiece {
+  BlockPiece<Row> piece;
+  bool is_there;
+};
+
+/// By the threads that copy: pieces, of each its own tiles, then the pairs that pass by.
+template <bool kOwnsQueries, class E, int W, int kOwnTiles, class Args>
+__device__ void copy_pieces(const Args& args, RingMemory<E, W, kOwnTiles> ring, int thread) {
   using S = RingSizes<E, W, kOwnTiles>;
-  GroupShare<Args> share;
-  if (!args.template begin_piece<S::kOwn>(!kOwnsQueries, share.piece)) return;
-  const RingMemory<E, W, kOwnTiles> ring(memory);
-  if (threadIdx.x == 0) ring.begin();
-  __syncthreads();
-  const int thread = static_cast<int>(threadIdx.x), warp = __shfl_sync(~0U, thread / 32, 0);
-  const int first = share.piece.first;
-  const Places<E> at(args, share.piece.row, share.piece.head);
-  const HeadRows<E> queries[] = {{at.q, at.q_step, args.qk_width}, {at.d_out, at.out_step, args.v_width}};
-  const HeadRows<E> keys[] = {{at.k, at.k_step, args.qk_width}, {at.v, at.v_step, args.v_width}};
-  const auto& own = kOwnsQueries ? queries : keys;
-  const auto& others = kOwnsQueries ? keys : queries;
-  share.mask = args.mask(share.piece.row);
-  const int own_length = kOwnsQueries ? share.mask.queries() : share.mask.all_keys();
-  const int other_length = kOwnsQueries ? share.mask.all_keys() : share.mask.queries();
-  if (thread >= S::kComputing) {
-    keep_registers<kCopyingRegisters>();
-    auto tiles = tiles_of<kOwnsQueries>(share.mask, first, first, min(first + S::kOwn, own_length));
-    for (Turn turn = tiles.next(); turn.is_there(); turn = tiles.next()) {
+  using Piece = MaybePiece<typename Args::Row>;
+  std::int64_t number = thread == 0 ? args.taken(!kOwnsQueries) : 0;
+  for (bool is_first = true;; is_first = false) {
+    ring.wait_until_own_empty();
+    Piece& piece = ring.template piece<Piece>();
+    if (thread == 0) {
+      piece.is_there = (is_first || Args::kStays) &&
+                       args.template begin_piece<S::kOwn>(number, !kOwnsQueries, piece.piece);
+      if (Args::kStays) number = args.taken(!kOwnsQueries);
+      ring.show_piece();
+    }
+    wait_for_threads<1, S::kCopying>();
+    if (!piece.is_there) break;
+    const auto row = piece.piece.row;
+    const int first = piece.piece.first;
+    const Places<E> at(args, row, piece.piece.head);
+    const HeadRows<E> queries[] = {{at.q, at.q_step, args.qk_width}, {at.d_out, at.out_step, args.v_width}};
+    const HeadRows<E> keys[] = {{at.k, at.k_step, args.qk_width}, {at.v, at.v_step, args.v_width}};
+    const auto& own = kOwnsQueries ? queries : keys;
+    const auto& others = kOwnsQueries ? keys : queries;
+    const auto mask = args.mask(row);
+    const int own_length = kOwnsQueries ? mask.queries() : mask.all_keys();
+    const int other_length = kOwnsQueries ? mask.all_keys() : mask.queries();
+#pragma unroll
+    for (int i = 0; i < kOwnTiles; ++i)
+      copy_rows_ahead<E, W, S::kOwn, S::kCopying>(ring.own_tile(i), own[i], first, own_length, thread);
+    ring.show_own_when_copied();
+    auto tiles = tiles_of<kOwnsQueries>(mask, first, first, min(first + S::kOwn, own_length));
+    Turn turn = tiles.next();
+    for (; turn.is_there(); turn = tiles.next()) {
       ring.wait_until_empty(turn.index);
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        copy_rows_ahead<E, W, S::kOther, S::kCopying>(
-            ring.tile(turn.index, i), others[i], turn.tile * S::kOther, other_length, thread - S::kComputing);
+        copy_rows_ahead<E, W, S::kOther, S::kCopying>(ring.tile(turn.index, i), others[i],
+                                                      turn.tile * S::kOther, other_length, thread);
       ring.show_when_copied(turn.index);
     }
-    wait_for_copies<0>();
+    ring.go_on(turn.index);
+  }
+  ring.show_own_when_copied();  // the end
+  wait_for_copies<0>();
+}
+
+/// The whole of a block. compute(ring, alternation, share, tiles) is called by the groups that compute, for
+/// each piece; it releases the own tiles and returns how many turns the block has.
+template <class E, int W, int kOwnTiles, bool kOwnsQueries, class Args, class Compute>
+__device__ void run_groups(const Args& args, void* memory, const Compute& compute) {
+  using S = RingSizes<E, W, kOwnTiles>;
+  RingMemory<E, W, kOwnTiles> ring(memory);
+  if (threadIdx.x == 0) ring.begin();
+  __syncthreads();
+  const int thread = static_cast<int>(threadIdx.x), warp = __shfl_sync(~0U, thread / 32, 0);
+  if (thread >= S::kComputing) {
+    keep_registers<kCopyingRegisters>();
+    copy_pieces<kOwnsQueries>(args, ring, thread - S::kComputing);
   } else {
     take_registers<kComputingRegisters>();
-    share.row = warp * 16;
-    share.begin = first + share.group_row();
-    share.end = min(share.begin + 64, own_length);
-#pragma unroll
-    for (int i = 0; i < kOwnTiles; ++i)
-      copy_rows_ahead<E, W, S::kOwn, S::kComputing>(ring.own_tile(i), own[i], first, own_length, thread);
-    end_group_of_copies();
-    wait_for_copies<0>();
-    show_to_groups();
-    wait_for_threads<1, S::kComputing>();
-    compute(ring, share, tiles_of<kOwnsQueries>(share.mask, first, share.begin, share.end));
+    const Alternation alternation(warp / 4);
+    for (;;) {
+      ring.wait_until_own_full();
+      const auto now = ring.template piece<MaybePiece<typename Args::Row>>();
+      if (!now.is_there) break;
+      GroupShare<Args> share{now.piece, args.mask(now.piece.row), warp * 16, 0, 0};
+      const int own_length = kOwnsQueries ? share.mask.queries() : share.mask.all_keys();
+      share.begin = now.piece.first + share.group_row();
+      share.end = min(share.begin + 64, own_length);
+      ring.go_on(compute(ring, alternation, share,
+                         tiles_of<kOwnsQueries>(share.mask, now.piece.first, share.begin, share.end)));
+    }
+    alternation.end();
   }
+}
+
+/// As many blocks as the device has processors, where these stay.
+template <class S, class Args, class Kernel>
+void launch_groups(Kernel kernel, const Args& args, bool of_keys, StreamRef stream) {
+  unsigned blocks = args.blocks(S::kOwn, of_keys);
+  if (blocks == 0) return;
+  if (Args::kStays) {
+    int device = 0, processors = 0;
+    BRAID_CUDA_CHECK(cudaGetDevice(&device));
+    BRAID_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    blocks = std::min(blocks, static_cast<unsigned>(processors));
+  }
+  // Every thread that gets here sets the same limit, so none disturbs another.
+  BRAID_CUDA_CHECK(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(S::kBytes)));
+  launch(kernel, blocks, S::kThreads, S::kBytes, stream, args);
 }
 
 }  // namespace braid::cuda::attention

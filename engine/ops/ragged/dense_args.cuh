@@ -14,7 +14,7 @@ struct DenseArgs : AttentionArgs {
   };
   using Mask = braid::attention::DenseRulesOf<std::int32_t>;
   using Steps = braid::attention::DenseSteps;
-  static constexpr bool kHasMask = true, kIsSoftmax = true;
+  static constexpr bool kHasMask = true, kIsSoftmax = true, kStays = false;
 
   std::int64_t outer;  // how many rows
   Mask rules;
@@ -29,15 +29,15 @@ struct DenseArgs : AttentionArgs {
     return checked_blocks((values + own - 1) / own * heads * outer);
   }
   template <int kOwn>
-  __device__ bool begin_piece(bool of_keys, BlockPiece<Row>& piece) const {
-    const std::int64_t parts = ((of_keys ? rules.history : rules.count) + kOwn - 1) / kOwn,
-                       block = blockIdx.x;
+  __device__ bool begin_piece(std::int64_t block, bool of_keys, BlockPiece<Row>& piece) const {
+    const std::int64_t parts = ((of_keys ? rules.history : rules.count) + kOwn - 1) / kOwn;
     const auto part = static_cast<std::int32_t>(block % parts);
     piece.head = static_cast<std::int32_t>(block / parts % heads);
     piece.row.outer = block / parts / heads;
     piece.first = (of_keys ? part : static_cast<std::int32_t>(parts) - 1 - part) * kOwn;
     return true;
   }
+  __device__ std::int64_t taken(bool) const { return blockIdx.x; }
   __device__ Mask mask(const Row&) const { return rules; }
   __device__ std::int64_t q_at(const Row& row, int head) const {
     return at_q.outer * row.outer + at_q.head * head;
@@ -55,6 +55,13 @@ struct DenseArgs : AttentionArgs {
   __device__ std::int64_t k_step() const { return at_k.row; }
   __device__ std::int64_t v_step() const { return at_v.row; }
   __device__ std::int64_t out_step() const { return at_out.row; }
+  // Gradients lie as what they are of.
+  __device__ std::int64_t dq_at(const Row& row, int head) const { return q_at(row, head); }
+  __device__ std::int64_t dq_step() const { return q_step(); }
+  __device__ std::int64_t dk_at(const Row& row, int head) const { return k_at(row, head); }
+  __device__ std::int64_t dk_step() const { return k_step(); }
+  __device__ std::int64_t dv_at(const Row& row, int head) const { return v_at(row, head); }
+  __device__ std::int64_t dv_step() const { return v_step(); }
   __device__ std::int64_t sums_at(const Row& row, int head, int query) const {
     return at_sums.outer * row.outer + at_sums.head * head + at_sums.row * query;
   }

@@ -1,13 +1,11 @@
 // CUDA kernels of braid.QueryAttention and its gradient. Keys and values are read once, and nothing is
-// reused: tensor cores would wait for memory. A block has a head of a row; its warps take keys in turns, a
-// lane some columns of each. What the warps have is added up in their order, so equal inputs give equal bits.
+// reused: tensor cores would wait for memory. A block has a head of a piece of a row (query_pieces.cuh). What
+// warps and pieces have is added up in their order, so equal inputs give equal bits.
 #include "engine/ops/ragged/query_attention.h"
-
-#include <limits>
 
 #include "engine/ops/common/half.h"
 #include "engine/ops/common/halves.h"
-#include "engine/ops/ragged/attention_args.cuh"
+#include "engine/ops/ragged/query_pieces.cuh"
 
 namespace braid {
 namespace {
@@ -15,11 +13,9 @@ namespace {
 using attention::QueryInputs;
 using cuda::DeviceOffsets;
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int kMostWidth = 512;
+using namespace cuda::query;
 
-template <class E>
-using Computed = std::conditional_t<std::is_same_v<E, double>, double, float>;
+constexpr int kMostWidth = 512;
 
 /// Launches take it by value.
 struct Args {
@@ -27,180 +23,38 @@ struct Args {
   void *results[3], *new_log_sum;
   bool are_halves[3];  // of results, where the values are halves
   DeviceOffsets offsets;
-  const std::int64_t* longest;
+  Pieces pieces;
   std::int64_t max_length;
   std::int32_t heads, qk, width;  // widths of keys and of values
   double scale;
   bool softmax;
 };
 
-/// Checks all offsets, and finds the longest row. One block.
-__global__ void __launch_bounds__(kThreads)
-    longest_kernel(std::int64_t* longest, DeviceOffsets offsets, std::int64_t max_length, StepStatus* status,
-                   int op) {
-  __shared__ unsigned long long most;
-  if (threadIdx.x == 0) most = 1;
-  __syncthreads();
-  for (std::int64_t row = threadIdx.x; row < offsets.rows; row += kThreads) {
-    offsets.check(row, status, op);
-    if (!offsets.is_good(row)) continue;
-    const std::int64_t length = offsets.length(row);
-    if (max_length > 0 && length > max_length)
-      cuda::report(status, op, StatusCode::IndexOutOfRange, length, max_length + 1);
-    atomicMax(&most, static_cast<unsigned long long>(length));
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) *longest = static_cast<std::int64_t>(most);
-}
-
-__device__ int lane_of_thread() { return static_cast<int>(threadIdx.x) % 32; }
-/// A lane's columns of a vector of up to kWidth numbers: kPack at a time.
-template <class C, int kWidth, int kPack>
-struct Columns {
-  static constexpr int kPacks = kWidth / (32 * kPack);
-  C at[kPacks][kPack] = {};
-
-  static __device__ int column(int pack) { return (pack * 32 + lane_of_thread()) * kPack; }
-  template <class E>
-  __device__ void load(const E* from, int width) {
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      if (column(p) >= width) continue;
-      const auto x = *reinterpret_cast<const cuda::Pack<E, kPack>*>(from + column(p));
-#pragma unroll
-      for (int i = 0; i < kPack; ++i) at[p][i] = static_cast<C>(x.at[i]);
-    }
-  }
-  template <class E>
-  __device__ void store_as(E* to, int width, C by) const {
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      if (column(p) >= width) continue;
-      cuda::Pack<E, kPack> x;
-#pragma unroll
-      for (int i = 0; i < kPack; ++i) x.at[i] = static_cast<E>(by * at[p][i]);
-      *reinterpret_cast<cuda::Pack<E, kPack>*>(to + column(p)) = x;
-    }
-  }
-  /// by times this, at element `first` of `to`.
-  template <class E>
-  __device__ void store(void* to, bool is_half, std::int64_t first, int width, C by) const {
-    if (is_half)
-      store_as(static_cast<E*>(to) + first, width, by);
-    else
-      store_as(static_cast<C*>(to) + first, width, by);
-  }
-  __device__ void add(const Columns& x, C by) {
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p)
-#pragma unroll
-      for (int i = 0; i < kPack; ++i) at[p][i] += by * x.at[p][i];
-  }
-  __device__ void scale(C by) {
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p)
-#pragma unroll
-      for (int i = 0; i < kPack; ++i) at[p][i] *= by;
-  }
-  /// This lane's part.
-  __device__ C dot(const Columns& x) const {
-    C sum = 0;
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p)
-#pragma unroll
-      for (int i = 0; i < kPack; ++i) sum += at[p][i] * x.at[p][i];
-    return sum;
-  }
-};
-
-template <class C>
-__device__ C sum_of_warp(C x) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0U, x, step);
-  return x;
-}
-
-/// The sum of what the block's warps have, each `by` its own factor; the first warp gets it.
-template <class C, int kWidth, int kPack>
-__device__ void add_warps(Columns<C, kWidth, kPack>& x, C by) {
-  using X = Columns<C, kWidth, kPack>;
-  __shared__ C parts[kWarps][kWidth];
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  x.scale(by);
-#pragma unroll
-  for (int p = 0; p < X::kPacks; ++p)
-#pragma unroll
-    for (int i = 0; i < kPack; ++i) parts[warp][X::column(p) + i] = x.at[p][i];
-  __syncthreads();
-  if (warp != 0) return;
-#pragma unroll
-  for (int p = 0; p < X::kPacks; ++p)
-#pragma unroll
-    for (int i = 0; i < kPack; ++i) {
-      C sum = parts[0][X::column(p) + i];
-      for (int w = 1; w < kWarps; ++w) sum += parts[w][X::column(p) + i];
-      x.at[p][i] = sum;
-    }
-}
-
-/// What softmax has seen so far: the largest score, and the sum of exp(score - that).
-template <class C>
-struct RunningSum {
-  C most = -std::numeric_limits<C>::infinity(), sum = 0;
-
-  /// The factor that what was weighed before is to be multiplied by.
-  __device__ C rise(C score) {
-    if (!(score > most)) return C(1);
-    const C factor = exp(most - score);
-    most = score;
-    sum *= factor;
-    return factor;
-  }
-  __device__ C weigh(C score) {
-    const C weight = exp(score - most);
-    sum += weight;
-    return weight;
-  }
-};
-/// Of all warps. Returns the factor of this one.
-template <class C>
-__device__ C join_warps(RunningSum<C>& mine) {
-  __shared__ C most[kWarps], sums[kWarps];
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  if (lane_of_thread() == 0) {
-    most[warp] = mine.most;
-    sums[warp] = mine.sum;
-  }
-  __syncthreads();
-  RunningSum<C> all;
-  for (int w = 0; w < kWarps; ++w) all.most = most[w] > all.most ? most[w] : all.most;
-  for (int w = 0; w < kWarps; ++w)
-    if (sums[w] != 0) all.sum += sums[w] * exp(most[w] - all.most);
-  const C factor = mine.sum != 0 ? exp(mine.most - all.most) : C(0);
-  mine = all;
-  return factor;
-}
-
-/// The head of a row that a block has.
+/// The head of a piece that a block has: keys [begin, end) of a row.
 template <class E>
-struct BlockHead {
+struct BlockPiece {
   using C = Computed<E>;
   const Args& a;
-  std::int64_t piece, first;  // first: head of the row's first value
-  std::int32_t length;
-  int warp;
+  std::int64_t query = 0, part = 0, first = 0;  // head of the row; head of the piece; head of the first key
+  int begin = 0, end = 0, warp;
   C scale, share;
 
-  __device__ explicit BlockHead(const Args& args) : a(args) {
-    piece = blockIdx.x;
-    const std::int64_t row = piece / a.heads;
-    const bool is_good = a.offsets.is_good(row);
-    first = (is_good ? a.offsets.begin(row) : 0) * a.heads + piece % a.heads;
-    length = is_good ? static_cast<std::int32_t>(a.offsets.length(row)) : 0;
-    warp = static_cast<int>(threadIdx.x) / 32;
+  __device__ explicit BlockPiece(const Args& args) : a(args), warp(static_cast<int>(threadIdx.x) / 32) {
+    const std::int64_t head = blockIdx.x % a.heads, piece = blockIdx.x / a.heads;
     scale = static_cast<C>(a.scale);
-    share = C(1) / static_cast<C>(a.max_length > 0 ? a.max_length : *a.longest);
+    share = share_of(a);
+    if (piece >= a.pieces.first[a.offsets.rows]) return;
+    const std::int64_t row = a.pieces.rows[piece];
+    query = row * a.heads + head;
+    part = piece * a.heads + head;
+    first = a.offsets.begin(row) * a.heads + head;
+    begin = static_cast<int>(piece - a.pieces.first[row]) * kQueryPiece;
+    end = min(begin + kQueryPiece, static_cast<int>(a.offsets.length(row)));
   }
+  static __device__ C share_of(const Args& a) {
+    return C(1) / static_cast<C>(a.max_length > 0 ? a.max_length : *a.pieces.longest);
+  }
+  __device__ bool is_there() const { return begin < end; }
   __device__ std::int64_t head_of(int value) const {
     return first + static_cast<std::int64_t>(value) * a.heads;
   }
@@ -218,22 +72,23 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const __grid_constant
   using C = Computed<E>;
   using X = Columns<C, kWidth, kPack>;
   constexpr int kAtOnce = kWidth <= 128 ? 4 : 1;
-  const BlockHead<E> h(a);
+  const BlockPiece<E> h(a);
+  if (!h.is_there()) return;
   X q, out;
-  q.load(static_cast<const E*>(a.q) + h.piece * a.qk, a.qk);
+  q.load(static_cast<const E*>(a.q) + h.query * a.qk, a.qk);
   RunningSum<C> softmax;
-  for (int j = h.warp; j < h.length; j += kWarps * kAtOnce) {
+  for (int j = h.begin + h.warp; j < h.end; j += kWarps * kAtOnce) {
     X k[kAtOnce], v[kAtOnce];
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      if (j + u * kWarps >= h.length) continue;
+      if (j + u * kWarps >= h.end) continue;
       k[u].load(h.key(j + u * kWarps), a.qk);
       v[u].load(h.value(j + u * kWarps), a.width);
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
       const C s = h.scale * sum_of_warp(q.dot(k[u]));
-      if (j + u * kWarps >= h.length) continue;
+      if (j + u * kWarps >= h.end) continue;
       C weight;
       if (a.softmax) {
         out.scale(softmax.rise(s));
@@ -246,10 +101,44 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const __grid_constant
   }
   add_warps(out, a.softmax ? join_warps(softmax) : C(1));
   if (h.warp != 0) return;
-  const C by = !a.softmax ? h.share : h.length > 0 ? C(1) / softmax.sum : C(0);
-  out.template store<E>(a.results[0], a.are_halves[0], h.piece * a.width, a.width, by);
-  if (a.softmax && threadIdx.x == 0)
-    static_cast<C*>(a.new_log_sum)[h.piece] = h.length > 0 ? softmax.most + log(softmax.sum) : C(0);
+  out.store_as(static_cast<C*>(a.pieces.parts) + h.part * a.width, a.width, C(1));
+  if (!a.softmax || threadIdx.x != 0) return;
+  C* const sums = static_cast<C*>(a.pieces.sums) + 2 * h.part;
+  sums[0] = softmax.most;
+  sums[1] = softmax.sum;
+}
+
+/// Adds up what a row's pieces have given, a warp for each head of a row, in the order of pieces.
+template <class E, int kWidth, int kPack, bool kBackward>
+__global__ void __launch_bounds__(kThreads) join_kernel(const __grid_constant__ Args a) {
+  using C = Computed<E>;
+  using X = Columns<C, kWidth, kPack>;
+  const int warp = static_cast<int>(threadIdx.x) / 32, width = kBackward ? a.qk : a.width;
+  const std::int64_t query = static_cast<std::int64_t>(blockIdx.x) * kWarps + warp, row = query / a.heads;
+  if (row >= a.offsets.rows) return;
+  const std::int64_t first = a.pieces.first[row], end = a.pieces.first[row + 1];
+  const auto part = [&](std::int64_t piece) { return piece * a.heads + query % a.heads; };
+  const bool weighs = !kBackward && a.softmax;
+  const C* const sums = static_cast<const C*>(a.pieces.sums);
+  RunningSum<C> all;
+  if (weighs) {
+    for (std::int64_t p = first; p < end; ++p) all.most = max(all.most, sums[2 * part(p)]);
+    for (std::int64_t p = first; p < end; ++p)
+      all.sum += sums[2 * part(p) + 1] * exp(sums[2 * part(p)] - all.most);
+  }
+  X total;
+  for (std::int64_t p = first; p < end; ++p) {
+    X of_piece;
+    of_piece.load(static_cast<const C*>(a.pieces.parts) + part(p) * width, width);
+    total.add(of_piece, weighs ? exp(sums[2 * part(p)] - all.most) : C(1));
+  }
+  const C by = kBackward     ? C(1)
+               : !a.softmax  ? BlockPiece<E>::share_of(a)
+               : first < end ? C(1) / all.sum
+                             : C(0);
+  total.template store<E>(a.results[0], a.are_halves[0], query * width, width, by);
+  if (weighs && lane_of_thread() == 0)
+    static_cast<C*>(a.new_log_sum)[query] = first < end ? all.most + log(all.sum) : C(0);
 }
 
 template <class E, int kWidth, int kPack>
@@ -257,29 +146,30 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
   using C = Computed<E>;
   using X = Columns<C, kWidth, kPack>;
   constexpr int kAtOnce = kWidth <= 128 ? 4 : 1;
-  const BlockHead<E> h(a);
+  const BlockPiece<E> h(a);
+  if (!h.is_there()) return;
   X q, d_out, dq;
-  q.load(static_cast<const E*>(a.q) + h.piece * a.qk, a.qk);
-  d_out.load(static_cast<const E*>(a.d_out) + h.piece * a.width, a.width);
+  q.load(static_cast<const E*>(a.q) + h.query * a.qk, a.qk);
+  d_out.load(static_cast<const E*>(a.d_out) + h.query * a.width, a.width);
   C mean = 0, log_sum = 0;
   if (a.softmax) {
     X out;
-    out.load(static_cast<const C*>(a.out) + h.piece * a.width, a.width);
+    out.load(static_cast<const C*>(a.out) + h.query * a.width, a.width);
     mean = sum_of_warp(d_out.dot(out));
-    log_sum = static_cast<const C*>(a.log_sum)[h.piece];
+    log_sum = static_cast<const C*>(a.log_sum)[h.query];
   }
-  for (int j = h.warp; j < h.length; j += kWarps * kAtOnce) {
+  for (int j = h.begin + h.warp; j < h.end; j += kWarps * kAtOnce) {
     X k[kAtOnce], v[kAtOnce];
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      if (j + u * kWarps >= h.length) continue;
+      if (j + u * kWarps >= h.end) continue;
       k[u].load(h.key(j + u * kWarps), a.qk);
       v[u].load(h.value(j + u * kWarps), a.width);
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
       const C s = h.scale * sum_of_warp(q.dot(k[u])), d = sum_of_warp(d_out.dot(v[u]));
-      if (j + u * kWarps >= h.length) continue;
+      if (j + u * kWarps >= h.end) continue;
       C weight, slope;
       if (a.softmax) {
         weight = exp(s - log_sum);
@@ -296,18 +186,20 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
     }
   }
   add_warps(dq, C(1));
-  if (h.warp == 0) dq.template store<E>(a.results[0], a.are_halves[0], h.piece * a.qk, a.qk, C(1));
+  if (h.warp == 0) dq.store_as(static_cast<C*>(a.pieces.parts) + h.part * a.qk, a.qk, C(1));
 }
 
 using Launch = void (*)(const Args& args, StreamRef stream);
 
 template <class E, int kWidth, int kPack, bool kBackward>
 void launch_heads(const Args& args, StreamRef stream) {
-  const auto blocks = cuda::attention::checked_blocks(args.offsets.rows * args.heads);
-  if constexpr (kBackward)
-    cuda::launch(backward_kernel<E, kWidth, kPack>, blocks, kThreads, 0, stream, args);
-  else
-    cuda::launch(forward_kernel<E, kWidth, kPack>, blocks, kThreads, 0, stream, args);
+  const auto blocks = cuda::attention::checked_blocks(args.pieces.most * args.heads);
+  if (blocks > 0)
+    cuda::launch(kBackward ? backward_kernel<E, kWidth, kPack> : forward_kernel<E, kWidth, kPack>, blocks,
+                 kThreads, 0, stream, args);
+  const std::int64_t queries = args.offsets.rows * args.heads;
+  cuda::launch(join_kernel<E, kWidth, kPack, kBackward>,
+               cuda::attention::checked_blocks((queries + kWarps - 1) / kWarps), kThreads, 0, stream, args);
 }
 
 template <class E, bool kBackward>
@@ -332,6 +224,35 @@ Launch launch_of(DType dtype, std::int64_t width, bool packed) {
   }
 }
 
+/// Where the pieces of so many values in rows are.
+struct Scratch {
+  std::int64_t most = 0;
+  std::size_t first = 0, rows = 0, parts = 0, sums = 0, bytes = 64;  // longest is in front
+
+  Scratch(std::int64_t values, std::int64_t of_batch, std::int64_t heads, std::int64_t width,
+          std::size_t number)
+      : most(Pieces::most_of(values, of_batch)) {
+    const auto take = [&](std::int64_t count, std::size_t size) {
+      const std::size_t at = bytes;
+      bytes += (static_cast<std::size_t>(count) * size + 63) / 64 * 64;
+      return at;
+    };
+    first = take(of_batch + 1, sizeof(std::int32_t));
+    rows = take(most, sizeof(std::int32_t));
+    parts = take(most * heads * width, number);
+    sums = take(most * heads * 2, number);
+  }
+  Pieces pieces(void* scratch) const {
+    auto* const at = static_cast<std::byte*>(scratch);
+    return {reinterpret_cast<std::int64_t*>(at),
+            reinterpret_cast<std::int32_t*>(at + first),
+            reinterpret_cast<std::int32_t*>(at + rows),
+            at + parts,
+            at + sums,
+            most};
+  }
+};
+
 template <bool kBackward>
 PreparedKernel prepare(const PrepareContext& c) {
   const QueryInputs in = attention::query_inputs_of(c.node, kBackward);
@@ -348,14 +269,18 @@ PreparedKernel prepare(const PrepareContext& c) {
   const std::int64_t widest = std::max(q[2], v[2]);
   const Launch packed =
       q[2] % 4 == 0 && v[2] % 4 == 0 ? launch_of<kBackward>(c.inputs[0].dtype, widest, true) : nullptr;
+  const Scratch scratch(c.inputs[1].shape[0], c.inputs[static_cast<std::size_t>(in.offsets())].shape[0] - 1,
+                        args.heads, kBackward ? q[2] : v[2],
+                        c.inputs[0].dtype == DType::Float64 ? sizeof(double) : sizeof(float));
   PreparedKernel kernel;
-  kernel.scratch_bytes = 64;
-  kernel.run = [args, in, packed, offsets = cuda::DeviceOffsetsInput(c, in.offsets(), c.inputs[1].shape[0]),
+  kernel.scratch_bytes = scratch.bytes;
+  kernel.run = [args, in, packed, scratch,
+                offsets = cuda::DeviceOffsetsInput(c, in.offsets(), c.inputs[1].shape[0]),
                 plain = launch_of<kBackward>(c.inputs[0].dtype, widest, false),
                 outputs = std::vector(c.outputs.begin(), c.outputs.end())](const KernelArgs& a) {
     Args now = args;
     now.offsets = offsets.of(a);
-    now.longest = static_cast<const std::int64_t*>(a.scratch);
+    now.pieces = scratch.pieces(a.scratch);
     now.q = a.inputs[0];
     now.k = a.inputs[1];
     now.v = a.inputs[2];
@@ -366,8 +291,8 @@ PreparedKernel prepare(const PrepareContext& c) {
       now.out = a.inputs[in.output()];
       now.log_sum = a.inputs[in.output() + 1];
     }
-    cuda::launch(longest_kernel, 1, kThreads, 0, a.stream, static_cast<std::int64_t*>(a.scratch), now.offsets,
-                 now.max_length, a.status, a.op);
+    cuda::launch(plan_pieces_kernel, 1, kThreads, 0, a.stream, now.pieces, now.offsets, now.max_length,
+                 a.status, a.op);
     bool is_aligned = packed != nullptr;
     for (const void* at :
          {now.q, now.k, now.v, now.d_out, now.out, static_cast<const void*>(now.results[0]),
@@ -376,7 +301,8 @@ PreparedKernel prepare(const PrepareContext& c) {
     if (now.offsets.rows > 0 && now.heads > 0) (is_aligned ? packed : plain)(now, a.stream);
     if constexpr (kBackward)
       for (const std::size_t o : {1, 2})
-        cuda::attention::zero_room(a, now.offsets, a.outputs[o], row_bytes(outputs[o]));
+        cuda::attention::zero_room(a, now.offsets, a.outputs[o], row_bytes(outputs[o]),
+                                   row_bytes(outputs[o]));
   };
   return kernel;
 }

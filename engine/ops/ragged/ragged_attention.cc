@@ -8,6 +8,9 @@
 // (0: 1 / sqrt(dq)), causal (true), window (0: none), context (0), max_length (0).
 //   braid.RaggedAttentionGrad(q, k, v, d_output, offsets, [targets], of softmax [output, log_sum])
 //     -> dq, dk, dv
+// With `heads` and `first_heads` q, k and v are parts of wider values [n, more heads, d]; with `joined_heads`
+// dq, dk and dv are parts of one output [n, joined_heads, d], and further inputs [n, ...] are copied to where
+// `rest_columns` says (attention_node.h). Devices alone have kernels for both.
 // Scores are computed again for gradients. A head of a row is one piece of work; sums are in the values'
 // type.
 #include <array>
@@ -24,6 +27,7 @@ namespace braid {
 namespace {
 
 using attention::Activation;
+using attention::HeadParts;
 using attention::HeadSizes;
 using attention::Inputs;
 using attention::inputs_of;
@@ -42,6 +46,23 @@ void require_equal(const InferContext& c, const char* what, std::int64_t a, std:
     c.fail(std::string(what) + " must be equal, got " + std::to_string(a) + " and " + std::to_string(b));
 }
 
+/// Whether parts are inputs' own, and all inputs are there that the attributes speak of.
+void check_parts(const InferContext& c, const Inputs& in, const HeadParts& parts) {
+  if (parts.joined > 0 && (!in.backward || parts.gradients.size() != 3))
+    c.fail("joined_heads needs first_gradients of dq, dk and dv");
+  const int expected = in.offsets() + (in.targets ? 2 : 1) + (in.backward && in.softmax ? 2 : 0) +
+                       static_cast<int>(parts.rest.size());
+  if (c.inputs() != expected)
+    c.fail("it has " + std::to_string(c.inputs()) + " inputs, not " + std::to_string(expected));
+  for (int i = 0; i < 3; ++i) {
+    const Shape& shape = c.shape(i);
+    if (!shape.has_rank() || shape[1] < 0) continue;
+    if (parts.heads > 0 && parts.first_of(static_cast<std::size_t>(i)) + parts.heads > shape[1])
+      c.fail("input " + std::to_string(i) + " has " + std::to_string(shape[1]) +
+             " heads, fewer than its part");
+  }
+}
+
 /// Checks q, k, v and, where it is there, the gradient, which is as v is, and offsets and targets.
 void check(InferContext& c, const Inputs& in) {
   check_attributes(c);
@@ -50,9 +71,11 @@ void check(InferContext& c, const Inputs& in) {
     c.require_rank(i, 3);
     c.require_same_dtype(0, i);
   }
+  const HeadParts parts(c.node().attrs);
+  check_parts(c, in, parts);
   const auto meet = [&](int a, int b, std::initializer_list<int> axes) {
     for (const int axis : axes)
-      if (c.shape(a).has_rank() && c.shape(b).has_rank())
+      if (c.shape(a).has_rank() && c.shape(b).has_rank() && !(axis == 1 && parts.heads > 0))
         require_equal(c,
                       axis == 2   ? "widths of heads"
                       : axis == 1 ? "numbers of heads"
@@ -80,14 +103,21 @@ void infer_forward(InferContext& c) {
   const auto known = [&](int axis) {
     return either(either(dim(c.shape(0), axis), dim(c.shape(1), axis)), dim(c.shape(2), axis));
   };
-  const std::int64_t values = known(0), heads = known(1);
+  const HeadParts parts(c.node().attrs);
+  const std::int64_t values = known(0), heads = parts.heads > 0 ? parts.heads : known(1);
   c.output(c.dtype(0), {values, heads, dim(c.shape(2), 2)});
   c.output(c.dtype(0), {in.softmax ? values : 0, heads});
 }
 
 void infer_backward(InferContext& c) {
   check(c, inputs_of(c.node(), true));
-  for (const int i : {0, 1, 2}) c.output(c.dtype(i), c.shape(i));
+  const HeadParts parts(c.node().attrs);
+  if (parts.joined > 0) return c.output(c.dtype(0), {dim(c.shape(0), 0), parts.joined, dim(c.shape(0), 2)});
+  for (const int i : {0, 1, 2}) {
+    Shape shape = c.shape(i);
+    if (parts.heads > 0 && shape.has_rank()) shape = {shape[0], parts.heads, shape[2]};
+    c.output(c.dtype(i), shape);
+  }
 }
 
 /// What a node says, and where its rows are.
@@ -95,6 +125,8 @@ template <class T>
 struct Work {
   Work(const PrepareContext& c, bool backward)
       : in(inputs_of(c.node, backward)), offsets(c, in.offsets()), values(c.inputs[0].shape[0]) {
+    if (HeadParts(c.node.attrs).are_there())
+      c.fail("values that are parts of wider ones have no kernel here");
     heads = c.inputs[0].shape[1];
     const std::int64_t qk = c.inputs[0].shape[2], v = c.inputs[2].shape[2];
     sizes = {in.softmax ? Activation::Softmax : Activation::Silu,
@@ -242,7 +274,10 @@ auto cost(int products) {
     const Inputs in = inputs_of(c.node(), products > 2);
     const double values = std::max<double>(1, static_cast<double>(dim(c.shape(0), 0)));
     const double rows = std::max<double>(1, static_cast<double>(rows_of(c.shape(in.offsets())) - 1));
-    const double width = known_elements(c.shape(0)) / values;
+    const std::int64_t heads = HeadParts(c.node().attrs).heads;
+    double width = known_elements(c.shape(0)) / values;
+    if (heads > 0)
+      width = static_cast<double>(heads) * std::max<double>(1, static_cast<double>(dim(c.shape(0), 2)));
     return Cost{products * values * values / rows * width, traffic_bytes(c, outputs)};
   };
 }
@@ -262,7 +297,7 @@ void register_ragged_attention(OpRegistry& registry) {
   OpDef backward{.name = "braid.RaggedAttentionGrad",
                  .traits = computes().names({"dq", "dk", "dv"}),
                  .min_inputs = 5,
-                 .max_inputs = 8,
+                 .max_inputs = -1,  // those that are copied beside gradients are last
                  .infer = infer_backward,
                  .no_gradient_reason = "it is part of a gradient; second derivatives are not made",
                  .cost = cost(5),

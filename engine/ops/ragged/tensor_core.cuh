@@ -282,6 +282,15 @@ template <int kBarrier, int kThreads>
 __device__ inline void wait_for_threads() {
   asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
 }
+/// The same with a barrier that is not known to the compiler; and without waiting for the others.
+template <int kThreads>
+__device__ inline void wait_for_threads(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
+}
+template <int kThreads>
+__device__ inline void arrive_for_threads(int barrier) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
+}
 /// A group of four warps takes this many registers a thread, or keeps no more (sm_90a).
 template <int kRegisters>
 __device__ inline void take_registers() {

@@ -181,6 +181,67 @@ TEST_P(CudaRaggedAttention, IsTheHostsOnRandomShapes) {
   }
 }
 
+/// Heads [first, first + count) of a value [n, heads, d] become the parts' from there on.
+void put_heads(const Tensor& from, Tensor& to, std::int64_t first) {
+  const std::int64_t n = from.shape()[0], width = from.shape()[1] * from.shape()[2];
+  const std::int64_t row = to.shape()[1] * to.shape()[2];
+  for (std::int64_t i = 0; i < n; ++i)
+    std::copy_n(from.data<float>().data() + i * width, width,
+                to.data<float>().data() + i * row + first * from.shape()[2]);
+}
+
+/// Queries, keys and values that are parts of one value, whose gradient is one output, with `rest` in front
+/// of dv, dq and dk: beside the host, which has each apart.
+void compare_parts(const Attention& a, const Kind& kind) {
+  SCOPED_TRACE(fmt::format("{}, {}, parts", kind.name, a.name));
+  const Shape& q = a.forward.inputs[0].shape();
+  const std::int64_t n = q[0], heads = q[1], width = q[2];
+  Tensor wide(DType::Float32, {n, 4 * heads, width});
+  const Tensor rest = converted(random_f64({n, heads * width}, 77, -2, 2), DType::Float32);
+  put_heads(rest.reshaped({n, heads, width}), wide, 0);
+  const std::vector<std::int64_t> first{2 * heads, 3 * heads, heads};
+  for (std::size_t i = 0; i < 3; ++i) put_heads(a.forward.inputs[i], wide, first[i]);
+  const auto of_parts = [&](OpCase c) {
+    for (std::size_t i = 0; i < 3; ++i) c.inputs[i] = wide;
+    c.attrs.set("heads", heads);
+    c.attrs.set("first_heads", first);
+    return c;
+  };
+  const auto run = [&](const char* op, const OpCase& c, Domain domain) {
+    return run_program(OpRegistry::global().require(op), c, domain, 1, 1, kind.products).outputs;
+  };
+  const OpCase forward = narrowed(a.forward, 3, kind, {});
+  const std::vector<Tensor> out = run("braid.RaggedAttention", forward, Domain::Host);
+  EXPECT_LT(
+      difference(out[0],
+                 run("braid.RaggedAttention", narrowed(of_parts(a.forward), 3, kind, {}), Domain::Device)[0],
+                 1e-3),
+      kind.tolerance);
+  const OpCase backward = backward_of(a, run("braid.RaggedAttention", a.forward, Domain::Host));
+  const std::vector<Tensor> apart =
+      run("braid.RaggedAttentionGrad", narrowed(backward, 4, kind, {}), Domain::Host);
+  Tensor expected(DType::Float32, wide.shape());
+  put_heads(rest.reshaped({n, heads, width}), expected, 0);
+  for (std::size_t i = 0; i < 3; ++i) put_heads(apart[i], expected, first[i]);
+  OpCase joined = of_parts(backward);
+  joined.attrs.set("joined_heads", 4 * heads);
+  joined.attrs.set("first_gradients", first);
+  joined.attrs.set("rest_columns", std::vector<std::int64_t>{0});
+  joined = narrowed(joined, 4, kind, {0});
+  joined.inputs.push_back(kind.half == DType::Float32 ? rest : cast(rest, kind.half));
+  const std::vector<Tensor> got = run("braid.RaggedAttentionGrad", joined, Domain::Device);
+  ASSERT_EQ(got.size(), 1U);
+  EXPECT_LT(difference(expected, got[0], a.softmax ? 3 : 1e-3), kind.tolerance);
+}
+
+TEST_P(CudaRaggedAttention, TakesPartsOfValuesAndJoinsTheirGradients) {
+  if (!cuda_device()) GTEST_SKIP() << missing::kCudaDevice;
+  for (std::uint64_t seed = 2000; seed < 2016 && !HasFailure(); ++seed) {
+    const std::int64_t width = seed % 4 == 0 ? 7 : seed % 4 == 1 ? 40 : 128;
+    compare_parts(random_attention(seed, seed % 5 == 0 ? 400 : 90, 6, {width}), GetParam());
+  }
+}
+
 TEST_P(CudaRaggedAttention, TakesThousandsOfValues) {
   if (!cuda_device()) GTEST_SKIP() << missing::kCudaDevice;
   Kind of_long_sums = GetParam();

@@ -1,4 +1,5 @@
-// Entries are sorted by row. A thread takes one column of a chunk of them and joins each run of equal rows. A
+// Entries are sorted by row. A thread takes one column, or V that it loads and stores at once, of a chunk of
+// them and joins each run of equal rows. A
 // run inside the chunk is written at once; the pieces of one that crosses borders are kept as the chunk's
 // head (what began before it) and tail (what goes on after it), and a second kernel joins tail, heads, and
 // writes.
@@ -14,6 +15,8 @@ namespace {
 
 constexpr int kBatch = 8;         // entries whose loads are in flight together
 constexpr int kBorderBatch = 16;  // the same of partial results
+
+constexpr std::int64_t kBusyItems = 132 * 512;  // fewer leave a device idle: then threads take a column each
 
 template <class T>
 __device__ T reduced(RowReduce reduce, T a, T b) {
@@ -86,57 +89,84 @@ struct Runs {
   __device__ std::int64_t row(std::int64_t entry) const {
     return static_cast<std::int64_t>(keys[entry] >> 32);
   }
-  __device__ T load(std::uint64_t key, std::int64_t column) const {
+  /// V columns from `column` on.
+  template <int V>
+  __device__ Pack<T, V> load(std::uint64_t key, std::int64_t column) const {
     const auto update = static_cast<std::int64_t>(key & 0xffffffffU);
     std::int64_t at = update;
     if (row_of32) at = row_of32[at];
     if (row_of64) at = row_of64[at];
-    const T value = data[at * row_stride + column * column_stride];
-    return scale ? static_cast<T>(value * scale[scales_updates ? update : at]) : value;
+    const T* const from = data + at * row_stride + column * column_stride;
+    Pack<T, V> values = *reinterpret_cast<const Pack<T, V>*>(from);
+    if (!scale) return values;
+    const T by = scale[scales_updates ? update : at];
+#pragma unroll
+    for (int v = 0; v < V; ++v) values.at[v] = static_cast<T>(values.at[v] * by);
+    return values;
   }
-  /// The chunk and the column that item i is.
+  /// The chunk and the first column that item i is, of chunks * width / V.
+  template <int V>
   __device__ void locate(std::int64_t i, std::int64_t& chunk_index, std::int64_t& column) const {
     if (chunks * width < kDividerLimit)
       chunk_index = by_width.quotient(static_cast<std::uint32_t>(i));
     else
-      chunk_index = i / width;
-    column = i - chunk_index * width;
+      chunk_index = i / (width / V);
+    column = i * V - chunk_index * width;
   }
 };
 
-template <class T>
+template <class T, int V>
+__device__ void reduce(RowReduce how, Pack<T, V>& sum, const Pack<T, V>& more) {
+#pragma unroll
+  for (int v = 0; v < V; ++v) sum.at[v] = reduced(how, sum.at[v], more.at[v]);
+}
+template <class T, int V>
+__device__ void write(RowWrite how, T* to, const Pack<T, V>& x, std::int64_t count) {
+  Pack<T, V> row;
+  if (how != RowWrite::Set) row = *reinterpret_cast<const Pack<T, V>*>(to);
+#pragma unroll
+  for (int v = 0; v < V; ++v) write(how, row.at[v], x.at[v], count);
+  *reinterpret_cast<Pack<T, V>*>(to) = row;
+}
+template <class T, int V>
+__device__ void keep(T* to, const Pack<T, V>& x) {
+  *reinterpret_cast<Pack<T, V>*>(to) = x;
+}
+
+template <class T, int V>
 __global__ void join_chunks_kernel(const __grid_constant__ Runs<T> r) {
-  for (std::int64_t i = grid_index(); i < r.chunks * r.width; i += grid_size()) {
+  using Values = Pack<T, V>;
+  for (std::int64_t i = grid_index(); i < r.chunks * r.width / V; i += grid_size()) {
     std::int64_t c, column;
-    r.locate(i, c, column);
+    r.template locate<V>(i, c, column);
     const std::int64_t begin = c * r.chunk, end = min(begin + r.chunk, r.n);
     std::int64_t row = r.row(begin), first = begin;
     bool began_before = begin > 0 && r.row(begin - 1) == row;
-    T sum{};
+    Values sum{};
     for (std::int64_t batch = begin; batch < end; batch += kBatch) {
       std::uint64_t keys[kBatch];
-      T values[kBatch];
+      Values values[kBatch];
 #pragma unroll
       for (int k = 0; k < kBatch; ++k) keys[k] = batch + k < end ? r.keys[batch + k] : 0;
 #pragma unroll
       for (int k = 0; k < kBatch; ++k)
         values[k] = batch + k < end && static_cast<std::int64_t>(keys[k] >> 32) < r.rows
-                        ? r.load(keys[k], column)
-                        : T{};
+                        ? r.template load<V>(keys[k], column)
+                        : Values{};
 #pragma unroll
       for (int k = 0; k < kBatch; ++k) {
         const std::int64_t entry = batch + k;
         if (entry >= end) break;
         const auto next = static_cast<std::int64_t>(keys[k] >> 32);
         if (entry > begin && next == row) {
-          sum = reduced(r.reduce, sum, values[k]);
+          reduce(r.reduce, sum, values[k]);
           continue;
         }
         if (entry > begin) {  // the run before ends here
           if (began_before)
-            r.heads[i] = sum;
+            keep(r.heads + i * V, sum);
           else if (row < r.rows)
-            write(r.write, r.target[row * r.width + column], sum, entry - first);
+            write(r.write, r.target + row * r.width + column, sum, entry - first);
           began_before = false;
           row = next;
           first = entry;
@@ -146,11 +176,11 @@ __global__ void join_chunks_kernel(const __grid_constant__ Runs<T> r) {
     }
     const bool goes_on = end < r.n && r.row(end) == row;
     if (began_before)
-      r.heads[i] = sum;
+      keep(r.heads + i * V, sum);
     else if (goes_on)
-      r.tails[i] = sum;
+      keep(r.tails + i * V, sum);
     else if (row < r.rows)
-      write(r.write, r.target[row * r.width + column], sum, end - first);
+      write(r.write, r.target + row * r.width + column, sum, end - first);
   }
 }
 
@@ -169,11 +199,13 @@ __device__ std::int64_t bound_of(const Runs<T>& r, std::int64_t low, std::int64_
   return low;
 }
 
-template <class T>
+template <class T, int V>
 __global__ void join_borders_kernel(const __grid_constant__ Runs<T> r) {
-  for (std::int64_t i = grid_index(); i < r.chunks * r.width; i += grid_size()) {
+  using Values = Pack<T, V>;
+  constexpr int kAhead = kBorderBatch / (V > 1 ? 2 : 1);
+  for (std::int64_t i = grid_index(); i < r.chunks * r.width / V; i += grid_size()) {
     std::int64_t c, column;
-    r.locate(i, c, column);
+    r.template locate<V>(i, c, column);
     const std::int64_t begin = c * r.chunk, end = begin + r.chunk;
     if (end >= r.n) continue;
     const std::int64_t row = r.row(end - 1);
@@ -185,18 +217,20 @@ __global__ void join_borders_kernel(const __grid_constant__ Runs<T> r) {
     std::int64_t last = c + 1;
     if (after_next < r.n && r.row(after_next) == row)
       last = (bound_of(r, after_next, row, false) - 1) / r.chunk;
-    T sum = r.tails[i];
-    for (std::int64_t batch = c + 1; batch <= last; batch += kBorderBatch) {
-      T heads[kBorderBatch];
+    Values sum = *reinterpret_cast<const Values*>(r.tails + i * V);
+    for (std::int64_t batch = c + 1; batch <= last; batch += kAhead) {
+      Values heads[kAhead];
 #pragma unroll
-      for (int k = 0; k < kBorderBatch; ++k)
-        heads[k] = batch + k <= last ? r.heads[(batch + k) * r.width + column] : T{};
+      for (int k = 0; k < kAhead; ++k)
+        heads[k] = batch + k <= last
+                       ? *reinterpret_cast<const Values*>(r.heads + (batch + k) * r.width + column)
+                       : Values{};
 #pragma unroll
-      for (int k = 0; k < kBorderBatch; ++k)
-        if (batch + k <= last) sum = reduced(r.reduce, sum, heads[k]);
+      for (int k = 0; k < kAhead; ++k)
+        if (batch + k <= last) reduce(r.reduce, sum, heads[k]);
     }
     const bool counts = r.write == RowWrite::Mean || r.write == RowWrite::RootMean;
-    write(r.write, r.target[row * r.width + column], sum,
+    write(r.write, r.target + row * r.width + column, sum,
           counts ? bound_of(r, end, row, false) - bound_of(r, begin, row, true) : 0);
   }
 }
@@ -253,6 +287,12 @@ void RowUpdate::apply(void* scratch, StreamRef stream, const RowValues& values, 
   auto* partials = static_cast<char*>(scratch) + sort_.scratch_bytes();
   with_number("RowUpdate", spec_.dtype, [&]<class T>() {
     const bool wide = values.row_type == DType::Int64;
+    constexpr int kPacked = kPackOf<T>;
+    const bool packed = spec_.width % kPacked == 0 && values.column_stride == 1 &&
+                        values.row_stride % kPacked == 0 && is_aligned16(values.data) &&
+                        is_aligned16(target) && is_aligned16(partials) &&
+                        chunks_ * spec_.width / kPacked >= kBusyItems;
+    const std::int64_t packs = packed ? spec_.width / kPacked : spec_.width;
     const Runs<T> runs{
         .keys = keys,
         .n = spec_.updates,
@@ -260,7 +300,7 @@ void RowUpdate::apply(void* scratch, StreamRef stream, const RowValues& values, 
         .width = spec_.width,
         .chunk = chunk_,
         .chunks = chunks_,
-        .by_width = spec_.width < kDividerLimit ? Divider(spec_.width) : Divider(),
+        .by_width = packs < kDividerLimit ? Divider(packs) : Divider(),
         .reduce = spec_.reduce,
         .write = spec_.write,
         .heads = reinterpret_cast<T*>(partials),
@@ -274,9 +314,12 @@ void RowUpdate::apply(void* scratch, StreamRef stream, const RowValues& values, 
         .row_of32 = wide ? nullptr : static_cast<const std::int32_t*>(values.row_of),
         .row_of64 = wide ? static_cast<const std::int64_t*>(values.row_of) : nullptr,
     };
-    const unsigned blocks = blocks_for(chunks_ * spec_.width);
-    launch(join_chunks_kernel<T>, blocks, kThreads, 0, stream, runs);
-    if (chunks_ > 1) launch(join_borders_kernel<T>, blocks, kThreads, 0, stream, runs);
+    const unsigned blocks = blocks_for(chunks_ * packs);
+    launch(packed ? join_chunks_kernel<T, kPacked> : join_chunks_kernel<T, 1>, blocks, kThreads, 0, stream,
+           runs);
+    if (chunks_ > 1)
+      launch(packed ? join_borders_kernel<T, kPacked> : join_borders_kernel<T, 1>, blocks, kThreads, 0,
+             stream, runs);
   });
 }
 
