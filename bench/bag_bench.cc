@@ -1,7 +1,9 @@
-// Question: what does a training step on one ragged column cost on the CPU: bags of a table forward, the
-// rows' gradients backward, and the update of the rows by SGD?
+// Question: what does a training step on one ragged column cost: bags of a table forward, the rows' gradients
+// backward, and the update of the rows by SGD? CPU time; on a GPU time, of a captured graph, its batches on
+// the device.
 //
-//   bag_bench [--rows 1000000] [--dim 16] [--batch 4096] [--mean 10] [--pooling sum] [--weighted]
+//   bag_bench [--device cpu|cuda] [--rows 1000000] [--dim 16] [--batch 4096] [--mean 10] [--pooling sum]
+//             [--weighted]
 //
 // Lengths are geometric of that mean (0 too), ids uniform, batches eight in turn, threads one. Losses are the
 // mean of the sums. bench/peers/torch_bags.py runs it beside PyTorch's EmbeddingBag, whose gradients are
@@ -23,7 +25,7 @@ namespace {
 struct Options {
   std::int64_t rows = 1'000'000, dim = 16, batch = 4096;
   double mean = 10;
-  std::string pooling = "sum";
+  std::string device = "cpu", pooling = "sum";
   bool weighted = false;
   int steps = 100, rounds = 5;
 };
@@ -82,16 +84,23 @@ void run(const Options& options) {
   training.request.feeds = {{"ids", DType::Int64, Shape{room}},
                             {"offsets", DType::Int32, Shape{options.batch + 1}}};
   if (options.weighted) training.request.feeds.push_back({"weights", DType::Float32, Shape{room}});
-  const auto batches = batches_of(options, room);
-  TimedSteps steps(training, {}, nullptr);
-  steps.run(batches, options.steps / 4 + 1);
-  const double cpu_us = steps.median_us(batches, options.steps, options.rounds, true);
+  auto batches = batches_of(options, room);
+  const std::shared_ptr<Accelerator> device = options.device == "cuda" ? open_cuda({}) : nullptr;
+  CompileOptions compiling;
+  if (device) {
+    compiling.domain = Domain::Device;
+    compiling.fusion = true;
+  }
+  TimedSteps steps(training, compiling, device);
+  for (std::vector<Tensor>& batch : batches) batch = on_device(batch, device);
+  steps.run(batches, options.steps / 4 + 8);
+  const double us = steps.median_us(batches, options.steps, options.rounds, !device);
   fmt::print(
       "{{\"bench\":\"bags\",\"pooling\":\"{}\",\"weighted\":{},\"rows\":{},\"dim\":{},\"batch\":{},\"mean\":{"
       "},"
-      "\"cpu_us\":{:.0f},\"cpu\":\"{}\"}}\n",
-      options.pooling, options.weighted, options.rows, options.dim, options.batch, options.mean, cpu_us,
-      cpu_name());
+      "\"{}\":{:.1f},\"on\":\"{}\"}}\n",
+      options.pooling, options.weighted, options.rows, options.dim, options.batch, options.mean,
+      device ? "us" : "cpu_us", us, device ? device->description() : cpu_name());
 }
 
 }  // namespace
@@ -100,6 +109,7 @@ void run(const Options& options) {
 int main(int argc, char** argv) {
   braid::bench::Options options;
   CLI::App app("What a ragged column costs");
+  app.add_option("--device", options.device)->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--rows", options.rows);
   app.add_option("--dim", options.dim);
   app.add_option("--batch", options.batch);

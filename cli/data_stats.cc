@@ -3,7 +3,10 @@
 #include <CLI/CLI.hpp>
 
 #include <array>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "cli/data_show.h"
@@ -23,7 +26,19 @@ struct DataStatsOptions {
   std::string vocabularies;  // directory; empty: none
   std::int64_t min_count = 1;
   std::size_t most_words = 10'000'000;
+  std::vector<std::string> lists;
 };
+
+/// Of "tags" or "tags=;": tags, and what stands between its items.
+std::map<std::string, char, std::less<>> separators_of(const std::vector<std::string>& lists) {
+  std::map<std::string, char, std::less<>> separators;
+  for (const std::string& list : lists) {
+    const std::size_t sign = list.size() < 2 ? std::string::npos : list.rfind('=', list.size() - 2);
+    const bool has_sign = sign != std::string::npos && sign + 2 == list.size();
+    separators[has_sign ? list.substr(0, sign) : list] = has_sign ? list.back() : kListSeparators[0];
+  }
+  return separators;
+}
 
 /// Records that lack the feature, or have nothing in it.
 std::int64_t missing_of(const FeatureSummary& feature, std::int64_t records) {
@@ -64,11 +79,15 @@ nlohmann::ordered_json json_of(const FeatureSummary& feature, std::int64_t recor
 int data_stats(const DataStatsOptions& options) {
   RecordInputs inputs(options.inputs);
   RecordSummary summary;
-  VocabularyCounter vocabularies(options.most_words);
+  const auto lists = separators_of(options.lists);
+  VocabularyCounter vocabularies(options.most_words, lists);
   while (inputs.next()) {
     summary.add(inputs.record());
     if (!options.vocabularies.empty()) vocabularies.add(inputs.record());
   }
+  for (const auto& [name, separator] : lists)
+    if (!summary.features().contains(name))
+      throw InvalidArgument("--list: no record has a feature '" + name + "'");
   const std::string told =
       options.vocabularies.empty() ? "" : vocabularies.write(options.vocabularies, options.min_count);
   if (options.json) {
@@ -120,6 +139,13 @@ void add_data_stats(CLI::App& data, Action& action) {
   sub->add_option("--vocabularies", options->vocabularies,
                   "Write DIR/<feature>.txt, its words by frequency, for vocabulary_file")
       ->type_name("DIR");
+  sub->add_option(
+         "--list", options->lists,
+         "Texts of this feature are lists, whose items are the words; NAME=; says what stands between "
+         "them, default |")
+      ->type_name("NAME")
+      ->allow_extra_args(false)
+      ->needs("--vocabularies");
   sub->add_option("--min-count", options->min_count, "Words of a vocabulary come so often, or more")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -31,12 +31,22 @@ void VocabularyCounter::add(Words& words, std::string_view word) {
   words.counts.clear();
 }
 
+void VocabularyCounter::add_items(Words& words, std::string_view list, char separator) {
+  for (std::size_t begin = 0, end = 0; begin <= list.size(); begin = end + 1) {
+    end = std::min(list.find(separator, begin), list.size());
+    add(words, list.substr(begin, end - begin));
+  }
+}
+
 void VocabularyCounter::add(const FeatureSet& record) {
   for (const Feature& feature : record.features()) {
     if (feature.kind != FeatureKind::Bytes && feature.kind != FeatureKind::Int64) continue;
     auto at = features_.find(feature.name);
     if (at == features_.end()) at = features_.emplace(std::string(feature.name), Words{}).first;
-    if (feature.kind == FeatureKind::Bytes)
+    const auto list = lists_.find(feature.name);
+    if (feature.kind == FeatureKind::Bytes && list != lists_.end())
+      for (const std::string_view text : record.bytes(feature)) add_items(at->second, text, list->second);
+    else if (feature.kind == FeatureKind::Bytes)
       for (const std::string_view word : record.bytes(feature)) add(at->second, word);
     else
       for (const std::int64_t value : record.ints(feature)) add(at->second, std::to_string(value));

@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "engine/input/formats/example.h"
 
@@ -14,10 +16,12 @@ namespace braid::cli {
 
 class VocabularyCounter {
  public:
-  /// Different words of a feature above which it is given up.
-  explicit VocabularyCounter(std::size_t most_words) : most_words_(most_words) {}
+  /// Different words of a feature above which it is given up; and features whose texts are lists, with what
+  /// stands between their items.
+  explicit VocabularyCounter(std::size_t most_words, std::map<std::string, char, std::less<>> lists = {})
+      : most_words_(most_words), lists_(std::move(lists)) {}
 
-  /// Bytes, and integers as decimal text. Empty words and "?" are missing ones.
+  /// Bytes, of lists their items, and integers as decimal text. Empty words and "?" are missing ones.
   void add(const FeatureSet& record);
 
   /// <directory>/<feature>.txt, a word a line, for `vocabulary_file`: words that came at least `least` times,
@@ -31,8 +35,10 @@ class VocabularyCounter {
     bool too_many = false;
   };
   void add(Words& words, std::string_view word);
+  void add_items(Words& words, std::string_view list, char separator);
 
   const std::size_t most_words_;
+  const std::map<std::string, char, std::less<>> lists_;
   std::map<std::string, Words, std::less<>> features_;
   std::string key_;
 };

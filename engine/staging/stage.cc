@@ -82,7 +82,9 @@ void Stage::Impl::open(std::uint64_t first_ticket, bool again) {
     std::lock_guard lock(tune_mu);
     sizes = tuner.sizes();
     tuned_takes = 0;
-    tuning = !tuner.settled() &&
+    window_takes = 0;
+    window_wait_seconds = 0;
+    tuning = !tuner.done() &&
              (options.capacity == StageOptions::kAuto || options.num_threads == StageOptions::kAuto);
   }
   {

@@ -53,6 +53,7 @@ struct Stage::Impl {
   int turn_after(int thread) const;
 
   void tune(double waited_seconds);
+  bool window_is_over(std::chrono::steady_clock::time_point time) const;
   StageThreadStats sum_threads() const;
   StageWindow measure(const StageThreadStats& now, std::chrono::steady_clock::time_point time) const;
 
@@ -89,6 +90,7 @@ struct Stage::Impl {
   StageTuner tuner;
   std::uint64_t tuned_takes = 0;
   double window_wait_seconds = 0;
+  int window_takes = 0;
   std::set<std::thread::id> window_takers;
   std::chrono::steady_clock::time_point window_begin;
   StageThreadStats window_threads;  // their sum when the window began

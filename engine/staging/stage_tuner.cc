@@ -33,15 +33,8 @@ StageSizes StageTuner::by_rule(const StageWindow& window) const {
   return sizes;
 }
 
-StageSizes StageTuner::corrected(const StageWindow& window) const {
+StageSizes StageTuner::with_more(const StageWindow& window) const {
   StageSizes sizes = sizes_;
-  const bool starved = window.take_wait_seconds > std::max(kEnough * window.step_seconds, kWakeUpSeconds);
-  const bool in_vain = thread_added_ && window.take_wait_seconds > kWorthAThread * last_.take_wait_seconds;
-  if (in_vain) {
-    --sizes.threads;
-    return sizes;
-  }
-  if (!starved) return sizes;
   const bool idle = window.room_share > kIdleShare;
   if (!idle && tune_threads_) {
     sizes.threads = std::min(sizes.threads + 1, limits_.max_threads);
@@ -51,6 +44,13 @@ StageSizes StageTuner::corrected(const StageWindow& window) const {
     sizes.capacity = std::min(sizes.capacity * 2, limits_.max_capacity);
   }
   return sizes;
+}
+
+StageSizes StageTuner::corrected(const StageWindow& window) const {
+  const bool starved = window.take_wait_seconds > std::max(kEnough * window.step_seconds, kWakeUpSeconds);
+  const bool in_vain = thread_added_ && window.take_wait_seconds > kWorthAThread * last_.take_wait_seconds;
+  if (in_vain) return {sizes_.capacity, sizes_.threads - 1};
+  return starved ? with_more(window) : sizes_;
 }
 
 StageSizes StageTuner::update(const StageWindow& measured) {
@@ -66,6 +66,25 @@ StageSizes StageTuner::update(const StageWindow& measured) {
   // What has just been tried and given up would be tried again.
   if (took_back) windows_ = kWindows;
   return sizes_;
+}
+
+StageSizes StageTuner::look_again(const StageWindow& measured) {
+  if (done()) return sizes_;
+  const bool in_vain = taken_from_ && measured.take_wait_seconds > kWorthAThread * last_.take_wait_seconds;
+  const bool starved =
+      measured.take_wait_seconds > std::max(kEnough * measured.step_seconds, kShortestWaitSeconds);
+  const StageSizes more = starved ? with_more(measured) : sizes_;
+  last_ = measured;
+  if (in_vain || (starved && more == sizes_)) {
+    if (in_vain) sizes_ = *taken_from_;
+    looks_left_ = 0;
+  } else {
+    looks_left_ = starved ? kServedLooks : looks_left_ - 1;
+  }
+  taken_from_.reset();
+  if (done() || !starved) return sizes_;
+  taken_from_ = sizes_;
+  return sizes_ = more;
 }
 
 std::string StageTuner::report() const {

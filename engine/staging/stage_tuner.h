@@ -3,8 +3,14 @@
 // Later windows correct that while takers still wait: more threads when those that there are have no time
 // left, more room when they have (then making a batch takes longer at times). A thread that brought nothing
 // is taken back. Owns no thread and no clock. Thread rule: one thread at a time.
+//
+// Where steps are short those windows are some milliseconds, in which the device's first launches lie too. So
+// it looks again, at windows of a length of time, and takes one thread or twice the room more at a time until
+// takers are served, or what it took last brought nothing.
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <string>
 
 namespace braid {
@@ -31,6 +37,11 @@ class StageTuner {
   // Takers that wait for less than this part of a step, or than a thread takes to wake up, are served.
   static constexpr double kEnough = 0.02;
   static constexpr double kWakeUpSeconds = 20e-6;
+  // Looking again: windows of so much time and kWindowTakes takes or more, over which a wait is a mean of
+  // many; so many in a row without starved takers are the last.
+  static constexpr std::chrono::milliseconds kLook{50};
+  static constexpr double kShortestWaitSeconds = 3e-6;
+  static constexpr int kServedLooks = 4;
 
   struct Limits {
     int max_capacity = 32;
@@ -44,11 +55,15 @@ class StageTuner {
   StageSizes update(const StageWindow& measured);
   const StageSizes& sizes() const { return sizes_; }
   bool settled() const { return windows_ >= kWindows; }
+  /// The sizes from here on, once it is settled.
+  StageSizes look_again(const StageWindow& measured);
+  bool done() const { return settled() && looks_left_ <= 0; }
   /// "capacity 4, 2 threads: making a batch takes 3.1 ms, a step 1.7 ms, waiting 0.0 ms".
   std::string report() const;
 
  private:
   StageSizes by_rule(const StageWindow& window) const;
+  StageSizes with_more(const StageWindow& window) const;
   StageSizes corrected(const StageWindow& window) const;
 
   // Set once.
@@ -59,6 +74,9 @@ class StageTuner {
   int windows_ = 0;
   StageWindow last_;
   bool thread_added_ = false;  // by the update before
+
+  int looks_left_ = kServedLooks;         // in a row that find takers served
+  std::optional<StageSizes> taken_from_;  // what it had before the look before took more
 };
 
 }  // namespace braid

@@ -50,6 +50,17 @@ TEST_F(DataFilesTest, StatsCountWhatIsThere) {
   EXPECT_THAT(expect_good({"data", "stats", rows(100)}), HasSubstr("100 records in 1 file"));
 }
 
+TEST_F(DataFilesTest, StatsTakeTheItemsOfListsForWords) {
+  const std::string file = write("lists.csv", "tags,seen,n\nb|a,x;y,1\nb,y,2\n,|;y,3\nb|c|b,x,4\n");
+  expect_good({"data", "stats", "--list", "tags", "--list", "seen=;", file, "--vocabularies", path("words")});
+  EXPECT_EQ(read_file(path("words") + "/tags.txt"), "b\na\nc\n");
+  EXPECT_EQ(read_file(path("words") + "/seen.txt"), "y\nx\n|\n");
+  EXPECT_EQ(read_file(path("words") + "/n.txt"), "1\n2\n3\n4\n");
+  expect_refused({"data", "stats", "--list", "tag", file, "--vocabularies", path("words")},
+                 HasSubstr("no record has a feature 'tag'"));
+  expect_refused({"data", "stats", "--list", "tags", file}, HasSubstr("--vocabularies"));
+}
+
 TEST_F(DataFilesTest, StatsWriteVocabulariesByFrequencyAndWhatJobsScaleBy) {
   const std::string file = write("words.csv", "w,n\nb,1\na,2\nb,3\nc,4\na,5\nb,6\n,7\n");
   const std::string told = expect_good(

@@ -12,6 +12,7 @@
 #include "engine/staging/stage_pools.h"
 #include "proto/job.pb.h"
 #include "worker/input/followed_input.h"
+#include "worker/input/stored_columns.h"
 #include "worker/input/taken_batches.h"
 #include "worker/job/job.h"
 
@@ -34,6 +35,27 @@ SubgraphRunner::Values named(const std::vector<std::string>& names, const std::v
   SubgraphRunner::Values values;
   for (std::size_t i = 0; i < names.size(); ++i) values.emplace_back(names[i], tensors[i]);
   return values;
+}
+
+/// What a step is fed with where a part of its graph runs ahead.
+struct StagedFeeds {
+  std::vector<FeedSpec> feeds;
+  std::string report;
+  std::int64_t bytes() const {
+    std::int64_t sum = 0;
+    for (const FeedSpec& feed : feeds)
+      sum += feed.shape.elements() * static_cast<std::int64_t>(dtype_size(feed.dtype));
+    return sum;
+  }
+};
+
+StagedFeeds staged_feeds(const Graph& graph, const AutoStageRequest& wanted,
+                         const std::vector<FeedSpec>& columns) {
+  const AutoStageResult found = auto_stage(graph, wanted);
+  if (!found.stage) return {columns, found.report};
+  std::vector<std::string> outputs;
+  for (const ValueRef value : found.stage->outputs) outputs.push_back(graph.value_name(value));
+  return {part_signature(graph, outputs, columns), found.report};
 }
 
 }  // namespace
@@ -90,12 +112,18 @@ void stage_ahead(const proto::Job& job, const Graph& graph, const std::vector<st
   wanted.fetches = request.fetches;
   wanted.targets = request.targets;
   wanted.options = stage_options(job);
-  const AutoStageResult found = auto_stage(graph, wanted);
+  StagedFeeds found = staged_feeds(graph, wanted, request.feeds);
+  const bool on_host = !job.staging().stage_multi_stream() || wanted.options.stage_subgraph_stream_id == 0;
+  if (const std::vector<NodeId> casts = casts_of_bytes(graph, columns); on_host && !casts.empty()) {
+    for (const NodeId id : casts) wanted.keep.push_back(graph.node(id).name);
+    StagedFeeds as_bytes = staged_feeds(graph, wanted, request.feeds);
+    if (as_bytes.bytes() < found.bytes()) {
+      found = std::move(as_bytes);
+      found.report += "; columns of bytes are cast in the step, which takes fewer bytes so";
+    }
+  }
   log_info("staging: {}", found.report);
-  if (!found.stage) return;
-  std::vector<std::string> outputs;
-  for (const ValueRef value : found.stage->outputs) outputs.push_back(graph.value_name(value));
-  request.feeds = part_signature(graph, outputs, request.feeds);
+  request.feeds = std::move(found.feeds);
 }
 
 InputStaging::InputStaging(const proto::Job& job, const StageSession& session, const Graph& graph,

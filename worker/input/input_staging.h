@@ -30,6 +30,7 @@ BlockPool::Allocate batch_memory(Runtime& runtime);
 
 /// Replaces the feeds `columns` of the request by the values that cross staging's automatic cut, and says in
 /// the log what was cut. Where the job does not ask for it only what makes the nodes `ahead` is cut off.
+/// Columns of bytes stay bytes up to the step, which casts them, where fewer bytes travel so.
 /// Throws: InvalidArgument for names in staging.mark_target_nodes that the graph does not have.
 void stage_ahead(const proto::Job& job, const Graph& graph, const std::vector<std::string>& columns,
                  const std::vector<std::string>& ahead, CompileRequest& request);

@@ -66,8 +66,7 @@ BatchOptions training_batches(const proto::Job& job, int rank, int world) {
   batches.seed = job.seed();
   batches.shuffle_buffer = job.input().shuffle_buffer();
   batches.carry_remainder = job.input().carry_remainder();
-  // A part of the graph that runs ahead on the host would have to cast there.
-  batches.as_stored = job.runtime().device() == proto::Runtime::CUDA && !job.staging().auto_stage();
+  batches.as_stored = job.runtime().device() == proto::Runtime::CUDA;
   return batches;
 }
 
@@ -100,6 +99,13 @@ InstanceOptions instance_options(const proto::Job& job) {
 }
 
 namespace {
+
+/// Whether rows of tables travel by their ids, which are int64 on all ranks and servers.
+bool moves_rows(const proto::Job& job) {
+  const proto::Strategy::Kind kind = job.strategy().kind();
+  return kind != proto::Strategy::LOCAL && kind != proto::Strategy::ALLREDUCE &&
+         kind != proto::Strategy::MIRRORED;
+}
 
 void leave_out_frozen(const proto::Job& job, TrainingGraph& training) {
   const Optimizers optimizers(job);
@@ -196,6 +202,7 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
         "optimizer.clip_worker_norm clips before the gradients are divided by the scale of runtime.precision "
         "FP16: use optimizer.clip_norm, or set runtime.precision BF16");
   cast_stored_columns(training.graph, model.columns, batcher);
+  narrow_id_columns(training, model.columns, batcher, moves_rows(job) ? NarrowIds::Cast : NarrowIds::ByNodes);
   const bool agrees = strategy.needs_one_plan();
   if (agrees && !share.even())
     training.slice_rows = count_slice_rows(training, model.columns, batcher, share);

@@ -14,15 +14,16 @@ std::int64_t row_elements(const TableColumn& column) {
 }
 
 /// Rows that lie anywhere: each is a cache miss or several, which are begun some rows ahead.
+template <class Copy>
 void copy_rows(const std::byte* from, std::size_t row_bytes, const std::vector<std::int64_t>& rows,
-               std::byte* to) {
+               const Copy& copy) {
   constexpr std::size_t kLine = 64, kAhead = 12, kMostLines = 8;
   const std::size_t lines = std::min(row_bytes / kLine + 1, kMostLines);
   const auto at = [&](std::size_t r) { return from + static_cast<std::size_t>(rows[r]) * row_bytes; };
-  for (std::size_t r = 0; r < rows.size(); ++r, to += row_bytes) {
+  for (std::size_t r = 0; r < rows.size(); ++r) {
     if (r + kAhead < rows.size())
       for (std::size_t line = 0; line < lines; ++line) __builtin_prefetch(at(r + kAhead) + line * kLine);
-    std::memcpy(to, at(r), row_bytes);
+    copy(at(r), r);
   }
 }
 
@@ -32,7 +33,19 @@ void gather_rows(const TableColumn& from, const std::vector<std::int64_t>& rows,
                  std::byte* out) {
   const std::int64_t n = row_elements(from);
   if (from.data.dtype() == to_dtype) {
-    copy_rows(from.data.raw(), static_cast<std::size_t>(n) * dtype_size(from.data.dtype()), rows, out);
+    const std::size_t bytes = static_cast<std::size_t>(n) * dtype_size(to_dtype);
+    copy_rows(from.data.raw(), bytes, rows,
+              [&](const std::byte* row, std::size_t r) { std::memcpy(out + r * bytes, row, bytes); });
+    return;
+  }
+  if (to_dtype == DType::Int32) {
+    auto* const ids = reinterpret_cast<std::int32_t*>(out);
+    copy_rows(from.data.raw(), static_cast<std::size_t>(n) * sizeof(std::int64_t), rows,
+              [&](const std::byte* row, std::size_t r) {
+                const auto* const wide = reinterpret_cast<const std::int64_t*>(row);
+                std::int32_t* const to = ids + r * static_cast<std::size_t>(n);
+                for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<std::int32_t>(wide[i]);
+              });
     return;
   }
   auto* to = reinterpret_cast<float*>(out);

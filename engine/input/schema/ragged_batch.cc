@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 namespace braid {
@@ -18,6 +17,21 @@ void for_each_bag(const BatchBags& bags, const Visit& visit) {
     for (const std::int64_t row : part.rows)
       visit(column, row, offsets[row], offsets[row + 1] - offsets[row]);
   }
+}
+
+template <class From, class To>
+bool copy_numbers(const BatchBags& bags, bool weights, std::int64_t room, std::byte* out) {
+  To* to = reinterpret_cast<To*>(out);
+  To last{};  // what is behind the values is one of them, so that no other row is looked up for it
+  for_each_bag(bags, [&](const TableColumn& column, std::int64_t, std::int64_t first, std::int64_t count) {
+    room -= count;
+    if (room < 0 || count == 0) return;
+    const From* const from = (weights ? column.weights : column.data).template data<From>().data() + first;
+    to = std::transform(from, from + count, to, [](From value) { return static_cast<To>(value); });
+    last = to[-1];
+  });
+  if (room > 0) std::fill_n(to, room, weights ? To{} : last);
+  return room >= 0;
 }
 
 }  // namespace
@@ -72,25 +86,10 @@ void copy_offsets(const BatchBags& bags, std::int32_t* to) {
   });
 }
 
-bool copy_values(const BatchBags& bags, bool weights, std::int64_t room, std::byte* to) {
-  const std::size_t item = weights ? sizeof(float) : sizeof(std::int64_t);
-  std::int64_t last =
-      0;  // what is behind the values is one of them, so that no other row is looked up for it
-  for_each_bag(bags, [&](const TableColumn& column, std::int64_t, std::int64_t first, std::int64_t count) {
-    const Tensor& from = weights ? column.weights : column.data;
-    room -= count;
-    if (room < 0 || count == 0) return;
-    const std::size_t bytes = static_cast<std::size_t>(count) * item;
-    std::memcpy(to, from.raw() + static_cast<std::size_t>(first) * item, bytes);
-    to += bytes;
-    if (!weights) std::memcpy(&last, to - item, item);
-  });
-  if (room <= 0) return room == 0;
-  if (weights)
-    std::memset(to, 0, static_cast<std::size_t>(room) * item);
-  else
-    std::fill_n(reinterpret_cast<std::int64_t*>(to), room, last);
-  return true;
+bool copy_values(const BatchBags& bags, DType dtype, std::int64_t room, std::byte* to) {
+  if (dtype == DType::Float32) return copy_numbers<float, float>(bags, true, room, to);
+  if (dtype == DType::Int32) return copy_numbers<std::int64_t, std::int32_t>(bags, false, room, to);
+  return copy_numbers<std::int64_t, std::int64_t>(bags, false, room, to);
 }
 
 std::string too_many_values(const BatchBags& bags, std::int64_t room, std::uint64_t ticket, bool named) {

@@ -28,9 +28,9 @@ std::int64_t count_values(const BatchBags& bags);
 std::int64_t longest_bag(const BatchBags& bags);
 /// What users call a ragged column.
 const std::string& shown_name(const TableColumn& column);
-/// The values, or their weights, and the last value again, or weights of 0, up to `room`. False where they
-/// are more than that; `to` holds anything then.
-bool copy_values(const BatchBags& bags, bool weights, std::int64_t room, std::byte* to);
+/// As int64 or int32, which holds them, the values, and the last one again up to `room`; as float32 their
+/// weights, and weights of 0. False where they are more than that; `to` holds anything then.
+bool copy_values(const BatchBags& bags, DType dtype, std::int64_t room, std::byte* to);
 /// Of such: "input: column 'tags': batch 3 has 900 ids, more than ...", with what to do. `named`: whether
 /// rows are those of a table that users know.
 std::string too_many_values(const BatchBags& bags, std::int64_t room, std::uint64_t ticket, bool named);

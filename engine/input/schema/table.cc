@@ -23,6 +23,13 @@ namespace {
 /// one and of the next.
 constexpr std::size_t kOrders = 3;
 
+/// int64 ids, all of them of fields that say that they fit int32.
+bool has_narrow_ids(const TableColumn& column) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  return column.data.dtype() == DType::Int64 && !column.fields.empty() &&
+         std::ranges::all_of(column.fields, [](const TableField& f) { return f.ids > 0 && f.ids <= kMost; });
+}
+
 }  // namespace
 
 const TableColumn* Table::find(const std::string& name) const {
@@ -159,6 +166,7 @@ DType Batcher::dtype(std::size_t column) const {
   if (columns_[column].part == Part::Offsets || columns_[column].part == Part::Longest) return DType::Int32;
   if (columns_[column].part == Part::Weights) return DType::Float32;
   const DType stored = column_of(*table_, column).data.dtype();
+  if (options_.as_stored && has_narrow_ids(column_of(*table_, column))) return DType::Int32;
   return stored == DType::UInt8 && !options_.as_stored ? DType::Float32 : stored;
 }
 
@@ -300,7 +308,7 @@ void Batcher::copy_part(std::size_t column, const Rows& rows, std::uint64_t tick
     }
     case Part::Values:
     case Part::Weights:
-      if (copy_values(bags, part.part == Part::Weights, part.room, to)) return;
+      if (copy_values(bags, dtype(column), part.room, to)) return;
       if (table_->columns[part.place].batch_values == 0) {
         std::lock_guard lock(mu_);
         std::int64_t& wanted = wanted_[part.place];

@@ -83,7 +83,7 @@ struct BatchOptions {
   /// Rows that fill no batch begin the next epoch's first one; else they are left out. A table may then be
   /// smaller than a batch.
   bool carry_remainder = false;
-  /// uint8 columns are delivered as they are, without their scale: who is fed with them casts.
+  /// uint8 columns are delivered without their scale, ids that their fields bound as int32: who is fed casts.
   bool as_stored = false;
   /// Memory of batches; empty: the host's. From page-locked memory a device takes a batch without a copy by
   /// the thread that starts the step.

@@ -73,5 +73,38 @@ TEST(StageTunerTest, LeavesAloneWhatServesAndWhatIsNotAuto) {
   EXPECT_THAT(only_room.report(), testing::HasSubstr("capacity 2, 2 threads: making a batch takes 100 ms"));
 }
 
+StageTuner settled(StageSizes sizes) {
+  StageTuner tuner(sizes, true, true, kLimits);
+  const double make = sizes.threads * 100e-6;
+  while (!tuner.settled()) tuner.update({.make_seconds = make, .step_seconds = 100e-6});
+  return tuner;
+}
+
+TEST(StageTunerTest, LooksAgainUntilTakersAreServed) {
+  StageTuner tuner = settled({1, 1});
+  EXPECT_FALSE(tuner.done());
+  EXPECT_EQ(tuner.look_again({190e-6, 20e-6, 120e-6, 0}), (StageSizes{2, 2}));
+  EXPECT_EQ(tuner.look_again({190e-6, 50e-6, 60e-6, 0}), (StageSizes{3, 3}));
+  EXPECT_EQ(tuner.look_again({190e-6, 70e-6, 15e-6, 0.4}), (StageSizes{6, 3}))
+      << "less than waking a thread takes";
+  for (int look = 0; look < StageTuner::kServedLooks; ++look) {
+    EXPECT_FALSE(tuner.done());
+    EXPECT_EQ(tuner.look_again({190e-6, 77e-6, 1e-6, 0.4}), (StageSizes{6, 3}));
+  }
+  EXPECT_TRUE(tuner.done());
+  EXPECT_EQ(tuner.look_again({190e-6, 20e-6, 120e-6, 0}), (StageSizes{6, 3}));
+}
+
+TEST(StageTunerTest, LookingAgainGivesBackWhatBroughtNothing) {
+  StageTuner tuner = settled({1, 1});
+  EXPECT_EQ(tuner.look_again({400e-6, 100e-6, 50e-6, 0}), (StageSizes{2, 2}));
+  EXPECT_EQ(tuner.look_again({800e-6, 100e-6, 49e-6, 0}), (StageSizes{1, 1}));
+  EXPECT_TRUE(tuner.done());
+
+  StageTuner full = settled({4, 4});
+  EXPECT_EQ(full.look_again({400e-6, 100e-6, 50e-6, 0}), (StageSizes{4, 4})) << "there may be no more";
+  EXPECT_TRUE(full.done());
+}
+
 }  // namespace
 }  // namespace braid

@@ -118,6 +118,39 @@ std::vector<std::string> feed_names(const CompileRequest& request) {
   return names;
 }
 
+/// What auto_stage feeds a step with that takes an image of bytes, cast as stored columns are, or the sum of
+/// it.
+std::vector<FeedSpec> feeds_of_bytes(bool sums, const std::string& staging) {
+  GraphBuilder b;
+  const Output image = b.placeholder("image", DType::UInt8, {-1, 6});
+  Output x = b.op("Mul",
+                  {b.op("Cast", {image}, {{"SrcT", DType::UInt8}, {"DstT", DType::Float32}}, "cast"),
+                   b.constant(Tensor::scalar(0.5F), "scale")},
+                  {}, "scaled");
+  if (sums) x = b.op("Sum", {x, b.constant(Tensor::scalar<std::int32_t>(1), "axis")}, {}, "sums");
+  b.op("Mul", {x, b.read(b.variable("w", {}, {}))}, {}, "y");
+  const Graph graph = import_graph(b.graph());
+  CompileRequest request;
+  request.feeds = {{"image", DType::UInt8, {4, 6}}};
+  request.fetches = {"y"};
+  stage_ahead(job_with(staging), graph, {"image"}, {}, request);
+  return request.feeds;
+}
+
+TEST(InputStagingTest, AutoStageLeavesImagesBytesWhereFewerOfThemTravelSo) {
+  const auto whole = feeds_of_bytes(false, "auto_stage: true");
+  ASSERT_EQ(whole.size(), 1U);
+  EXPECT_EQ(whole[0].name, "image");
+  EXPECT_EQ(whole[0].dtype, DType::UInt8);
+  const auto sums = feeds_of_bytes(true, "auto_stage: true");
+  ASSERT_EQ(sums.size(), 1U);
+  EXPECT_EQ(sums[0].name, "sums") << "a number a row is less than its bytes";
+  const auto device =
+      feeds_of_bytes(false, "auto_stage: true stage_multi_stream: true stage_subgraph_stream_id: 1");
+  ASSERT_EQ(device.size(), 1U);
+  EXPECT_EQ(device[0].name, "scaled") << "a stage on the device is fed with the bytes itself";
+}
+
 TEST(InputStagingTest, AutoStageMovesThePreparationIntoTheStageAndKeepsTheBits) {
   Fixture f;
   CompileRequest plain = f.request, ahead = f.request;

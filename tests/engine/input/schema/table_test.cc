@@ -42,6 +42,44 @@ TEST(BatcherTest, AnEpochIsAPermutationAndEpochsDiffer) {
   EXPECT_NE(first, second);
 }
 
+TEST(BatcherTest, IdsThatFitAreDeliveredIn32BitsWhereTheyAreAskedForAsStored) {
+  constexpr std::int64_t kFits = std::int64_t{1} << 31;
+  auto table = std::make_shared<Table>();
+  table->rows = 4;
+  std::vector<std::int64_t> ids{0, 1, 2, kFits - 1, 4, 5, 6, 7};
+  const auto add = [&](const std::string& name, std::vector<TableField> fields) {
+    table->columns.push_back({name, Tensor::from<std::int64_t>(Shape{4, 2}, ids), 1.0F, std::move(fields)});
+  };
+  add("fits", {{"a", 1, kFits}, {"b", 1, 10}});
+  add("large", {{"a", 1, kFits + 1}, {"b", 1, 10}});
+  add("unknown", {{"a", 1, 0}, {"b", 1, 10}});
+  add("plain", {});
+  TableColumn bags{"bags", Tensor::from<std::int64_t>(Shape{8}, ids), 1.0F, {{"bags", 0, kFits}}};
+  bags.offsets = Tensor::from<std::int64_t>(Shape{5}, std::vector<std::int64_t>{0, 3, 3, 4, 8});
+  table->columns.push_back(bags);
+  const std::vector<std::string> names{"fits", "large", "unknown", "plain", "bags"};
+  for (const bool as_stored : {false, true}) {
+    Batcher batcher(table, names, {.global_batch = 4, .shuffle = false, .as_stored = as_stored});
+    const DType narrow = as_stored ? DType::Int32 : DType::Int64;
+    const std::vector<DType> types{narrow, DType::Int64, DType::Int64, DType::Int64, narrow};
+    const Batch batch = batcher.make(0);
+    for (std::size_t c = 0; c < names.size(); ++c) {
+      SCOPED_TRACE(names[c]);
+      ASSERT_EQ(batcher.dtype(c), types[c]);
+      ASSERT_EQ(batch.tensors[c].dtype(), types[c]);
+      for (std::size_t i = 0; i < ids.size(); ++i)
+        EXPECT_EQ(types[c] == DType::Int32 ? batch.tensors[c].data<std::int32_t>()[i]
+                                           : batch.tensors[c].data<std::int64_t>()[i],
+                  ids[i]);
+      const auto room = static_cast<std::size_t>(batch.tensors[c].elements());
+      for (std::size_t i = ids.size(); i < room; ++i)
+        EXPECT_EQ(types[c] == DType::Int32 ? batch.tensors[c].data<std::int32_t>()[i]
+                                           : batch.tensors[c].data<std::int64_t>()[i],
+                  ids.back());
+    }
+  }
+}
+
 TEST(BatcherTest, ThreadsThatPassTheEndsOfEpochsTogetherMakeTheSameBatches) {
   for (const bool carries : {false, true}) {
     const BatchOptions options{.global_batch = 7, .seed = 9, .carry_remainder = carries};
