@@ -133,7 +133,7 @@ std::vector<SlotSpec> optimizer_slots(const OptimizerSpec& spec) {
     case OptimizerKind::Ftrl:
       return {{"accumulator", spec.initial_accumulator}, {"linear", 0.0F}};
     case OptimizerKind::RmsProp: {
-      std::vector<SlotSpec> slots{{"rms", 0.0F}};
+      std::vector<SlotSpec> slots{{"rms", spec.initial_accumulator}};
       if (spec.centered) slots.push_back({"mean_gradient", 0.0F});
       if (spec.momentum > 0) slots.push_back({"momentum", 0.0F});
       return slots;

@@ -54,7 +54,7 @@ struct OptimizerSpec {
   float beta1 = 0.9F;
   float beta2 = 0.999F;
   float epsilon = 1e-7F;
-  float initial_accumulator = 0.1F;  // the slot of Adagrad and the first one of Ftrl start here
+  float initial_accumulator = 0.1F;  // what the first slot of Adagrad, Ftrl, RmsProp begins with
   float weight_decay = 0.0F;
   float rho = 0.9F;  // of RmsProp, likewise below
   bool centered = false;

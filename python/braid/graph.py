@@ -243,10 +243,17 @@ class Graph:
         stream, include_grad = self._streams[-1] if self._streams else (-1, True)
         encoded = {key: encode_attr(key, value) for key, value in (attrs or {}).items() if value is not None}
         before = [each.node for scope in self._controls for each in scope] + [each.node for each in control]
+        inputs = [self._as_left(each) for each in inputs] if any(self._controls) else inputs
         node = self.native.add(op, self.scoped(name or op), [(each.node, each.index) for each in inputs], encoded,
                                before, stream, self._colocations[-1].node if self._colocations else -1,
                                self._devices[-1] if self._devices else "", include_grad)
         return Operation(self, node)
+
+    def _as_left(self, value):
+        """A variable within control dependencies is read behind them, as what they write is meant to be seen."""
+        if not isinstance(value, Variable):
+            return value
+        return self.add("ReadVariableOp", [value.handle], {"dtype": value.dtype}, f"{value.variable_name}/read_behind").outputs[0]
 
     def tensor(self, node, index=0):
         return Tensor(self, node, index)

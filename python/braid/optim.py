@@ -80,6 +80,32 @@ class Optimizer:
         """Rows as a dense gradient."""
         return ops.call("UnsortedSegmentSum", [values, indices, np.int32(variable.shape[0])])
 
+    def _once(self, variable, indices, values):
+        """Rows of gradients in which the first of equal indices has their sum, and the others are zeros."""
+        rows = np.int32(variable.shape[0])
+        places = ops.range(ops.shape(indices)[0])
+        first = ops.gather(ops.call("UnsortedSegmentMin", [places, indices, rows]), indices)
+        is_first = ops.reshape(ops.call("Equal", [first, places]), [-1] + [1] * (len(values.shape) - 1))
+        return ops.where(is_first, ops.gather(ops.call("UnsortedSegmentSum", [values, indices, rows]), indices), 0.0)
+
+    def _rows_alone(self, graph, variable, handles, rate, indices, values):
+        """The dense update by the summed rows, with all rows that are not named put back."""
+        rows = np.int32(variable.shape[0])
+        ones = ops.call("OnesLike", [ops.cast(indices, dtypes.float32)])
+        named = ops.reshape(ops.call("UnsortedSegmentSum", [ones, indices, rows]) > 0.0,
+                            [-1] + [1] * (len(variable.shape) - 1))
+        every = [variable.handle, *handles]
+
+        def read(handle):
+            return graph.add("ReadVariableOp", [handle], {"dtype": variable.dtype}).outputs[0]
+
+        before = [ops.identity(read(each)) for each in every]
+        with graph.control_dependencies(before):
+            update = self._dense(graph, variable, handles, rate, self._summed(graph, variable, indices, values))
+        with graph.control_dependencies([update]):
+            return ops.group(*[graph.add("AssignVariableOp", [each, ops.where(named, read(each), was)],
+                                         {"dtype": variable.dtype}) for each, was in zip(every, before)])
+
     def _sparse(self, graph, variable, handles, rate, indices, values):
         return self._dense(graph, variable, handles, rate, self._summed(graph, variable, indices, values))
 
@@ -119,6 +145,9 @@ class Momentum(Optimizer):
                          [variable.handle, *handles, rate, gradient, self._number(graph, self.settings["momentum"])],
                          {"use_nesterov": self.settings["nesterov"]})
 
+    def _sparse(self, graph, variable, handles, rate, indices, values):
+        return self._rows_alone(graph, variable, handles, rate, indices, values)
+
 
 class Adagrad(Optimizer):
     """a += g^2; w -= lr * g / sqrt(a)."""
@@ -135,7 +164,8 @@ class Adagrad(Optimizer):
         return graph.add("ResourceApplyAdagrad", [variable.handle, *handles, rate, gradient])
 
     def _sparse(self, graph, variable, handles, rate, indices, values):
-        return graph.add("ResourceSparseApplyAdagrad", [variable.handle, *handles, rate, values, indices])
+        return graph.add("ResourceSparseApplyAdagrad",
+                         [variable.handle, *handles, rate, self._once(variable, indices, values), indices])
 
 
 class Adam(Optimizer):
@@ -200,19 +230,31 @@ class Ftrl(Optimizer):
 
     def _sparse(self, graph, variable, handles, rate, indices, values):
         return graph.add("ResourceSparseApplyFtrl",
-                         [variable.handle, *handles, values, indices, *self._numbers(graph, rate)])
+                         [variable.handle, *handles, self._once(variable, indices, values), indices,
+                          *self._numbers(graph, rate)])
 
 
 class RMSProp(Optimizer):
-    """s += (1 - rho)(g^2 - s); w -= lr * g / sqrt(s + eps), with momentum."""
+    """s += (1 - rho)(g^2 - s); w -= lr * g / sqrt(s + eps), with momentum. s begins with initial_accumulator; centered: s less
+    the square of the mean gradient."""
 
     kind = "RMSPROP"
 
-    def __init__(self, learning_rate=0.001, rho=0.9, momentum=0.0, epsilon=1e-7, **settings):
-        super().__init__(learning_rate, rho=rho, momentum=momentum, epsilon=epsilon, **settings)
+    def __init__(self, learning_rate=0.001, rho=0.9, momentum=0.0, epsilon=1e-7, centered=False, initial_accumulator=0.0,
+                 **settings):
+        super().__init__(learning_rate, rho=rho, momentum=momentum, epsilon=epsilon, centered=centered,
+                         initial_accumulator=initial_accumulator, **settings)
 
-    slots = (("rms", 0.0), ("momentum", 0.0))
+    def _slot_values(self):
+        mean = (("mean_gradient", 0.0),) if self.settings["centered"] else ()
+        return (*mean, ("rms", self.settings["initial_accumulator"]), ("momentum", 0.0))
+
+    def _numbers(self, graph):
+        return [self._number(graph, self.settings[name]) for name in ("rho", "momentum", "epsilon")]
 
     def _dense(self, graph, variable, handles, rate, gradient):
-        numbers = [self._number(graph, self.settings[name]) for name in ("rho", "momentum", "epsilon")]
-        return graph.add("ResourceApplyRMSProp", [variable.handle, *handles, rate, *numbers, gradient])
+        op = "ResourceApplyCenteredRMSProp" if self.settings["centered"] else "ResourceApplyRMSProp"
+        return graph.add(op, [variable.handle, *handles, rate, *self._numbers(graph), gradient])
+
+    def _sparse(self, graph, variable, handles, rate, indices, values):
+        return self._rows_alone(graph, variable, handles, rate, indices, values)

@@ -273,6 +273,8 @@ TEST(OptimTest, RmsPropKeepsOnlyTheSlotsThatItReads) {
   EXPECT_EQ(names({.kind = RmsProp, .momentum = 0.9F}), "rms momentum ");
   EXPECT_EQ(names({.kind = RmsProp, .momentum = 0, .centered = true}), "rms mean_gradient ");
   EXPECT_EQ(names({.kind = RmsProp, .momentum = 0.9F, .centered = true}), "rms mean_gradient momentum ");
+  EXPECT_EQ(optimizer_slots({.kind = RmsProp, .momentum = 0, .initial_accumulator = 1}).at(0).initial_value,
+            1);
   for (const OptimizerSpec& spec : all_specs())
     EXPECT_EQ(prepare_update(spec, {}).slots, optimizer_slots(spec).size());
 }
@@ -295,6 +297,7 @@ OptimizerSpec spec_of(const std::string& kind, const nlohmann::json& fields) {
   using enum OptimizerKind;
   for (const OptimizerKind k : {Sgd, Momentum, Adagrad, Adam, Ftrl, RmsProp})
     if (optimizer_name(k) == kind) spec.kind = k;
+  if (spec.kind == RmsProp) spec.initial_accumulator = 0;
   spec.momentum = fields.value("momentum", spec.momentum);
   spec.nesterov = fields.value("nesterov", spec.nesterov);
   spec.beta1 = fields.value("beta1", spec.beta1);

@@ -408,9 +408,14 @@ void add_optimizer(std::vector<JobField>& table) {
           .idle(optimizer_is_none_of(
               {Optimizer::ADAM, Optimizer::ADAMW, Optimizer::RMSPROP, Optimizer::ADAGRAD})),
       field("optimizer.initial_accumulator")
-          .by_default(0.1)
+          .by_default("0.1, of RMSPROP 0",
+                      [](proto::Job& job) {
+                        Optimizer& optimizer = *job.mutable_optimizer();
+                        optimizer.set_initial_accumulator(optimizer.kind() == Optimizer::RMSPROP ? 0.0F
+                                                                                                 : 0.1F);
+                      })
           .in(not_negative())
-          .idle(optimizer_is_none_of({Optimizer::ADAGRAD, Optimizer::FTRL})),
+          .idle(optimizer_is_none_of({Optimizer::ADAGRAD, Optimizer::FTRL, Optimizer::RMSPROP})),
       field("optimizer.weight_decay")
           .by_default("0, of ADAMW 0.01",
                       [](proto::Job& job) {

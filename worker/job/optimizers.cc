@@ -33,6 +33,12 @@ OptimizerKind kind_of(const proto::Optimizer& optimizer) {
   }
 }
 
+/// Adagrad's and Ftrl's begins above 0, the mean of squares of RMSProp with nothing.
+float initial_accumulator_of(const proto::Optimizer& from) {
+  if (from.kind() == proto::Optimizer::RMSPROP && !from.has_initial_accumulator()) return 0;
+  return from.initial_accumulator();
+}
+
 OptimizerSpec spec_from(const proto::Optimizer& from) {
   return {.kind = kind_of(from),
           .momentum = from.momentum(),
@@ -40,7 +46,7 @@ OptimizerSpec spec_from(const proto::Optimizer& from) {
           .beta1 = from.beta1(),
           .beta2 = from.beta2(),
           .epsilon = from.kind() == proto::Optimizer::ADAGRAD ? OptimizerSpec().epsilon : from.epsilon(),
-          .initial_accumulator = from.initial_accumulator(),
+          .initial_accumulator = initial_accumulator_of(from),
           .weight_decay = from.weight_decay(),
           .rho = from.rho(),
           .centered = from.centered(),

@@ -177,14 +177,10 @@ class Finder {
     const NodeDef* slot = index_.input(node, input);
     while (slot && slot->op() == "Identity") slot = index_.input(*slot, 0);
     const auto first = slot ? initial_.constant_of(variable_name(*slot)) : std::nullopt;
-    if (!first) {
-      refuse(node, "what its accumulator begins with is not known");
-    } else if (spec.kind != OptimizerKind::RmsProp) {
+    if (first)
       spec.initial_accumulator = *first;
-    } else if (*first != 0) {
-      refuse(node, fmt::format("its mean of squares begins with {}, and here with 0", *first));
-      return false;
-    }
+    else
+      refuse(node, "what its accumulator begins with is not known");
     return first.has_value();
   }
 

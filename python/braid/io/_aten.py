@@ -23,6 +23,16 @@ OF_DATA = {"aten.nonzero.default": "torch.where(condition, a, b), or a product w
            "aten.unique.default": "ids as they are: rows that a batch names twice are summed",
            "aten._unique2.default": "ids as they are: rows that a batch names twice are summed",
            "aten.bincount.default": "torch.nn.functional.one_hot(x, classes).sum(0)"}
+# Ops that there are no rules for, and what to write instead.
+INSTEAD = {"aten.embedding_renorm.default": "max_norm changes rows as they are read: torch.nn.functional.normalize of the rows",
+           "aten._ctc_loss.Tensor": "the loss of CTC walks over steps that data decide: there is nothing in its place",
+           "aten._ctc_loss.default": "the loss of CTC walks over steps that data decide: there is nothing in its place",
+           "aten._fft_r2c.default": "a product with a matrix of cosines and sines is the same for a fixed length",
+           "aten.linalg_inv_ex.default": "decompositions of matrices are not computed",
+           "aten._linalg_solve_ex.default": "decompositions of matrices are not computed",
+           "aten._linalg_slogdet.default": "decompositions of matrices are not computed",
+           "aten.linalg_cholesky_ex.default": "decompositions of matrices are not computed",
+           "aten.linalg_matrix_exp.default": "torch.nn.utils.parametrizations.spectral_norm or weight_norm are taken"}
 SYMBOLIC = {operator.mul: "mul", operator.add: "add", operator.sub: "sub", operator.floordiv: "floordiv"}
 _TYPES = {torch.float32: dtypes.float32, torch.float64: dtypes.float64, torch.float16: dtypes.float16,
           torch.int64: dtypes.int64, torch.int32: dtypes.int32, torch.int16: dtypes.int16, torch.int8: dtypes.int8,
@@ -56,13 +66,38 @@ def place_of(node):
     return f" ({lines[-1]})" if lines else ""
 
 
+def _stop_gradients(program):
+    """What a program computes within torch.no_grad() is detached behind it: decompositions forget where gradients stop."""
+    for node in list(program.graph.nodes):
+        if not str(node.target).endswith("wrap_with_set_grad_enabled") or node.args[0]:
+            continue
+        for part in [user for user in node.users if user.target is operator.getitem]:
+            value = part.meta.get("val")
+            if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+                continue
+            with program.graph.inserting_after(part):
+                stopped = program.graph.call_function(torch.ops.aten.detach.default, (part,))
+            stopped.meta["val"] = value
+            part.replace_all_uses_with(stopped, delete_user_cb=lambda user, own=stopped: user is not own)
+
+
 def decomposed(program):
-    """The program in ops that there are rules for, as far as PyTorch's decompositions go."""
+    """The program in ops that there are rules for, as far as PyTorch's decompositions go: those of export, and for what
+    they leave the ones that PyTorch has besides."""
+    _stop_gradients(program)
     table = torch.export.default_decompositions()
     for op in list(table.keys()):
         if name_of(op) in RULES:
             table.pop(op)
-    return program.run_decompositions(table)
+    program = program.run_decompositions(table)
+    for _ in range(3):
+        left = {node.target for node in program.graph.nodes if isinstance(node.target, torch._ops.OpOverload)
+                and name_of(node.target) not in RULES and name_of(node.target) not in INSTEAD}
+        more = {op: torch._decomp.decomposition_table[op] for op in left if op in torch._decomp.decomposition_table}
+        if not more:
+            break
+        program = program.run_decompositions({**table, **more})
+    return program
 
 
 class Converter:
@@ -140,11 +175,15 @@ class Converter:
             elif is_rule and name not in RULES:
                 if not isinstance(node.target, torch._ops.OpOverload) and self.problems:
                     return  # a check of a size that follows from data, which is said there
-                self.problem(node, "there is no rule for this op, and PyTorch does not decompose it into others")
+                self.problem(node, INSTEAD.get(name, "there is no rule for this op, and PyTorch does not decompose it "
+                                                     "into others"))
             elif self._missing(node):
                 return  # what it needs has failed, which is said there
             elif node.target is operator.getitem:
-                self.values[node] = self._resolved(node.args[0])[node.args[1]]
+                value = self._resolved(node.args[0])[node.args[1]]
+                if value is None and node.users:
+                    raise ValueError("this output is not computed here, such as the places of maxima (return_indices)")
+                self.values[node] = value
             elif node.target in SYMBOLIC:
                 self.values[node] = self._symbolic(node)
             else:

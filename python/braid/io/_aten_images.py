@@ -9,72 +9,96 @@ from braid.graph import Tensor
 from braid.io._aten import rule
 
 
-def _pair(value):
+def _pair(value, places=2):
     value = [value] if isinstance(value, int) else list(value)
-    return value * 2 if len(value) == 1 else value
+    return value * places if len(value) == 1 else value
 
 
-def _sizes(value, along, line):
+def _sizes(value, along, line, places=2):
     value = [value] if isinstance(value, int) else list(value)
-    return [along, value[0]] if line else _pair(value)
+    return [along, value[0]] if line else _pair(value, places)
 
 
-@rule("conv_transpose2d.input", "conv_transpose1d.default")
+def _explicit(before, after):
+    """explicit_paddings of values whose channels come first."""
+    return [0, 0, 0, 0, *(each for both in zip(before, after) for each in both)]
+
+
+def _channels_first(places):
+    return "NCDHW" if places == 3 else "NCHW"
+
+
+def _filter(weight):
+    """[out, in, kernel...] as TensorFlow's [kernel..., in, out]."""
+    rank = len(weight.shape)
+    return ops.transpose(weight, [*range(2, rank), 1, 0])
+
+
+def _with_bias(y, bias):
+    """A bias of each channel."""
+    if bias is None:
+        return y
+    if len(y.shape) == 4:
+        return ops.call("BiasAdd", [y, bias], {"data_format": "NCHW"})
+    return y + ops.reshape(bias, [-1] + [1] * (len(y.shape) - 2))
+
+
+@rule("conv_transpose2d.input", "conv_transpose1d.default", "conv_transpose3d.input")
 def _transposed(c, x, weight, bias=None, stride=1, padding=0, more=0, groups=1, dilation=1):
     """The gradient of a convolution by its input."""
     line = len(x.shape) == 3
     if line:
         x, weight = ops.expand_dims(x, 2), ops.expand_dims(weight, 2)
-    stride, dilation = _sizes(stride, 1, line), _sizes(dilation, 1, line)
-    padding, more = _sizes(padding, 0, line), _sizes(more, 0, line)
+    axes = len(x.shape) - 2
+    stride, dilation = _sizes(stride, 1, line, axes), _sizes(dilation, 1, line, axes)
+    padding, more = _sizes(padding, 0, line, axes), _sizes(more, 0, line, axes)
     places = [(c.dim(x, 2 + i) - 1) * stride[i] + dilation[i] * (int(weight.shape[2 + i]) - 1) + 1 + more[i] - 2 * padding[i]
-              for i in (0, 1)]
+              for i in range(axes)]
     channels = int(weight.shape[1]) * groups
     shape = c.shape_value([c.dim(x, 0), channels, *places])
-    y = ops.call("Conv2DBackpropInput", [shape if isinstance(shape, Tensor) else np.asarray(shape, np.int32),
-                                         ops.transpose(weight, [2, 3, 1, 0]), x], {
-        "strides": [1, 1, *stride], "dilations": [1, 1, *dilation], "data_format": "NCHW", "padding": "EXPLICIT",
-        "explicit_paddings": [0, 0, 0, 0, padding[0], padding[0], padding[1], padding[1]]})
-    y = y if bias is None else ops.call("BiasAdd", [y, bias], {"data_format": "NCHW"})
+    y = ops.call("Conv3DBackpropInputV2" if axes == 3 else "Conv2DBackpropInput",
+                 [shape if isinstance(shape, Tensor) else np.asarray(shape, np.int32), _filter(weight), x], {
+                     "strides": [1, 1, *stride], "dilations": [1, 1, *dilation], "data_format": _channels_first(axes),
+                     "padding": "EXPLICIT", "explicit_paddings": _explicit(padding, padding)})
+    y = _with_bias(y, bias)
     return ops.squeeze(y, [2]) if line else y
 
 
-@rule("conv2d.default", "conv1d.default", "convolution.default", "conv2d.padding", "conv1d.padding")
+@rule("conv2d.default", "conv1d.default", "conv3d.default", "convolution.default", "conv2d.padding", "conv1d.padding",
+      "conv3d.padding")
 def _convolution(c, x, weight, bias=None, stride=1, padding=0, dilation=1, *rest):
     transposed, more, groups = (rest[0], rest[1], rest[2]) if len(rest) > 1 else (False, 0, rest[0] if rest else 1)
-    if len(x.shape) not in (3, 4):
-        raise ValueError("three-dimensional convolutions are not taken")
     if transposed:
         return _transposed(c, x, weight, bias, stride, padding, more, groups, dilation)
     line = len(x.shape) == 3
     if line:  # an image of one row
         x, weight = ops.expand_dims(x, 2), ops.expand_dims(weight, 2)
-    stride, dilation = _sizes(stride, 1, line), _sizes(dilation, 1, line)
-    attrs = {"strides": [1, 1, *stride], "dilations": [1, 1, *dilation], "data_format": "NCHW"}
+    axes = len(x.shape) - 2
+    stride, dilation = _sizes(stride, 1, line, axes), _sizes(dilation, 1, line, axes)
+    attrs = {"strides": [1, 1, *stride], "dilations": [1, 1, *dilation], "data_format": _channels_first(axes)}
     if isinstance(padding, str):
         if padding == "same" and max(stride) > 1:
             raise ValueError("padding='same' with strides")
         attrs["padding"] = padding.upper()
     else:
-        padding = _sizes(padding, 0, line)
-        attrs.update(padding="EXPLICIT", explicit_paddings=[0, 0, 0, 0, padding[0], padding[0], padding[1], padding[1]])
+        padding = _sizes(padding, 0, line, axes)
+        attrs.update(padding="EXPLICIT", explicit_paddings=_explicit(padding, padding))
     if int(weight.shape[1]) * groups != int(x.shape[1]):
         raise ValueError(f"{x.shape[1]} channels for {groups} groups of {weight.shape[1]}")
-    y = ops.call("Conv2D", [x, ops.transpose(weight, [2, 3, 1, 0])], attrs)
-    y = y if bias is None else ops.call("BiasAdd", [y, bias], {"data_format": "NCHW"})
+    y = _with_bias(ops.call("Conv3D" if axes == 3 else "Conv2D", [x, _filter(weight)], attrs), bias)
     return ops.squeeze(y, [2]) if line else y
 
 
-def _pool(op, x, kernel, stride, padding, ceil_mode, dilation=1):
-    if any(each != 1 for each in _pair(dilation)):
-        raise ValueError("pooling with dilation")
-    kernel, padding = _pair(kernel), _pair(padding)
-    stride = _pair(stride) if stride not in (None, []) else kernel
-    ends = [_further(x, i, kernel[i], stride[i], padding[i]) if ceil_mode else padding[i] for i in (0, 1)]
-    explicit = [0, 0, 0, 0, padding[0], ends[0], padding[1], ends[1]]
-    return ops.call(op, [x], {"ksize": [1, 1, *kernel], "strides": [1, 1, *stride], "data_format": "NCHW",
-                              "padding": "EXPLICIT" if any(explicit) else "VALID",
-                              "explicit_paddings": explicit if any(explicit) else None})
+def _pool(op, x, kernel, stride, padding, ceil_mode):
+    places = len(x.shape) - 2
+    kernel, padding = _pair(kernel, places), _pair(padding, places)
+    stride = _pair(stride, places) if stride not in (None, []) else kernel
+    ends = [_further(x, i, kernel[i], stride[i], padding[i]) if ceil_mode else padding[i] for i in range(places)]
+    explicit = _explicit(padding, ends)
+    return ops.call(op + ("3D" if places == 3 else ""), [x], {
+        "ksize": [1, 1, *kernel], "strides": [1, 1, *stride], "data_format": _channels_first(places),
+        "padding": "EXPLICIT" if any(explicit) else "VALID", "explicit_paddings": explicit if any(explicit) else None,
+        "_first_maximum": True if op == "MaxPool" and places == 3 else None})  # of equal ones the first has the gradient
 
 
 def _further(x, axis, kernel, stride, padding):
@@ -88,12 +112,42 @@ def _further(x, axis, kernel, stride, padding):
     return max((outputs - 1) * stride + kernel - size - padding, padding)
 
 
-@rule("max_pool2d.default")
+@rule("max_pool2d.default", "max_pool3d.default")
 def _max_pool(c, x, kernel, stride=None, padding=0, dilation=1, ceil_mode=False):
-    return _pool("MaxPool", x, kernel, stride, padding, ceil_mode, dilation)
+    if any(each != 1 for each in _pair(dilation)):
+        return _dilated_maxima(c, x, kernel, stride, padding, dilation, ceil_mode)
+    return _pool("MaxPool", x, kernel, stride, padding, ceil_mode)
 
 
-@rule("max_pool2d_with_indices.default")
+def _dilated_maxima(c, x, kernel, stride, padding, dilation, ceil_mode):
+    """Of each axis the largest of as many slices as the window has places."""
+    places = len(x.shape) - 2
+    kernel, padding, dilation = (_pair(each, places) for each in (kernel, padding, dilation))
+    stride = _pair(stride, places) if stride not in (None, []) else kernel
+    for i in range(places):
+        extent = (kernel[i] - 1) * dilation[i] + 1
+        after = _further(x, i, extent, stride[i], padding[i]) if ceil_mode else padding[i]
+        ends = [[0, 0] for _ in x.shape]
+        ends[2 + i] = [padding[i], after]
+        if padding[i] or after:
+            x = ops.call("PadV2", [x, np.asarray(ends, np.int32), c.constant(np.finfo(np.float32).min, x.dtype)])
+        size = c.dim(x, 2 + i)
+        if isinstance(size, Tensor):
+            raise ValueError("pooling with dilation over a size that follows from the batch")
+        count = (size - extent) // stride[i] + 1
+        parts = []
+        for k in range(kernel[i]):
+            cut = [builtins.slice(None)] * len(x.shape)
+            first = k * dilation[i]
+            cut[2 + i] = builtins.slice(first, first + (count - 1) * stride[i] + 1, stride[i])
+            parts.append(ops.getitem(x, tuple(cut)))
+        x = parts[0]
+        for part in parts[1:]:
+            x = ops.maximum(x, part)
+    return x
+
+
+@rule("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")
 def _max_pool_with_indices(c, *settings):
     return [_max_pool(c, *settings), None]
 
@@ -102,21 +156,31 @@ def _max_pool_with_indices(c, *settings):
 def _max_pool_line(c, x, kernel, stride=None, padding=0, dilation=1, ceil_mode=False):
     wide = [[1, *_line(each)] for each in (kernel, stride or kernel)]
     padding, dilation = [0, *_line(padding)], [1, *_line(dilation)]
-    return ops.squeeze(_pool("MaxPool", ops.expand_dims(x, 2), *wide, padding, ceil_mode, dilation), [2])
+    return ops.squeeze(_max_pool(c, ops.expand_dims(x, 2), *wide, padding, dilation, ceil_mode), [2])
 
 
-@rule("avg_pool2d.default")
+@rule("avg_pool2d.default", "avg_pool3d.default")
 def _average_pool(c, x, kernel, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor=None):
-    if divisor is not None or ceil_mode:
-        raise ValueError("average pooling with divisor_override or ceil_mode")
-    pad = _pair(padding)
-    if not any(pad):
+    """Windows that hang over the end (ceil_mode) count what lies in the padding, and nothing beyond it."""
+    places = len(x.shape) - 2
+    kernel, pad = _pair(kernel, places), _pair(padding, places)
+    stride = _pair(stride, places) if stride not in (None, []) else kernel
+    after = [_further(x, i, kernel[i], stride[i], pad[i]) if ceil_mode else pad[i] for i in range(places)]
+    if divisor is None and not any(pad) and not any(after):
         return _pool("AvgPool", x, kernel, stride, 0, False)
-    ends = [[0, 0], [0, 0], [pad[0]] * 2, [pad[1]] * 2]
-    y = _pool("AvgPool", ops.pad(x, ends), kernel, stride, 0, False)
-    if count_include_pad:
+    ends = [[0, 0], [0, 0], *([a, b] for a, b in zip(pad, after))]
+    y = _pool("AvgPool", ops.pad(x, ends) if any(pad) or any(after) else x, kernel, stride, 0, False)
+    whole = builtins.float(np.prod(kernel))
+    if divisor is not None:
+        return y * (whole / divisor)
+    if count_include_pad and after == pad:
         return y
-    return y / _pool("AvgPool", ops.pad(ops.call("OnesLike", [x]), ends), kernel, stride, 0, False)
+    counted = ops.call("OnesLike", [x])
+    if count_include_pad:
+        own = [[0, 0], [0, 0], *([a, a] for a in pad)]
+        counted = ops.call("PadV2", [counted, np.asarray(own, np.int32), c.constant(1.0, x.dtype)])
+        ends = [[0, 0], [0, 0], *([0, b - a] for a, b in zip(pad, after))]
+    return y / _pool("AvgPool", ops.pad(counted, ends), kernel, stride, 0, False)
 
 
 @rule("avg_pool1d.default")
@@ -142,19 +206,20 @@ def _known_places(c, x, sizes):
     return whole
 
 
-@rule("adaptive_avg_pool2d.default", "_adaptive_avg_pool2d.default", "adaptive_avg_pool1d.default")
+@rule("adaptive_avg_pool2d.default", "_adaptive_avg_pool2d.default", "adaptive_avg_pool1d.default",
+      "adaptive_avg_pool3d.default", "_adaptive_avg_pool3d.default")
 def _adaptive_pool(c, x, sizes):
     places = len(sizes)
     if all(each == 1 for each in sizes):
         return ops.reduce_mean(x, list(range(len(x.shape) - places, len(x.shape))), keepdims=True)
     whole = _known_places(c, x, sizes)
-    if places == 2 and not any(w % s for w, s in zip(whole, sizes)):
+    if places > 1 and len(x.shape) == places + 2 and not any(w % s for w, s in zip(whole, sizes)):
         kernel = [w // s for w, s in zip(whole, sizes)]
         return _pool("AvgPool", x, kernel, kernel, 0, False)
     return _by_windows(x, whole, sizes, lambda part, axis: ops.reduce_mean(part, [axis], keepdims=True))
 
 
-@rule("adaptive_max_pool2d.default", "adaptive_max_pool1d.default")
+@rule("adaptive_max_pool2d.default", "adaptive_max_pool1d.default", "adaptive_max_pool3d.default")
 def _adaptive_max_pool(c, x, sizes):
     if all(each == 1 for each in sizes):
         return [ops.reduce_max(x, list(range(-len(sizes), 0)), keepdims=True), None]

@@ -51,7 +51,8 @@ def _prelu(c, x, weight):
 
 @rule("softplus.default")
 def _softplus(c, x, beta=1.0, threshold=20.0):
-    return ops.softplus(x) if beta == 1 else ops.softplus(x * float(beta)) * (1.0 / beta)
+    y = ops.softplus(x) if beta == 1 else ops.softplus(x * float(beta)) * (1.0 / beta)
+    return y if threshold >= 20 else ops.where(x * float(beta) > float(threshold), x, y)  # beyond 20 they are one
 
 
 @rule("log_sigmoid.default")
@@ -168,10 +169,18 @@ def _normalised(x, weight, bias, mean, variance, epsilon):
 # ---------------------------------------------------------------------------------------------------------------- tables
 @rule("embedding.default")
 def _embedding(c, weight, ids, padding=-1, scale_by_frequency=False, sparse=False):
-    if scale_by_frequency:
-        raise ValueError("scale_grad_by_freq")
     rows = c.rows(weight, ids, sparse)
+    if scale_by_frequency:
+        rows = _by_frequency(c, rows, ids, int(weight.shape[0]))
     return rows if padding is None or padding < 0 else _without_gradient(rows, ids, padding)
+
+
+def _by_frequency(c, rows, ids, size):
+    """The same rows, with gradients divided by how often the batch names the row."""
+    flat = ops.reshape(ids, [-1])
+    counts = ops.call("UnsortedSegmentSum", [ops.call("OnesLike", [ops.cast(flat, rows.dtype)]), flat, np.int32(size)])
+    shared = rows / ops.expand_dims(ops.gather(counts, ids), -1)
+    return ops.call("StopGradient", [rows]) + (shared - ops.call("StopGradient", [shared]))
 
 
 def _without_gradient(rows, ids, padding):
@@ -195,17 +204,15 @@ def _bags_of_rows(c):
       "_embedding_bag_forward_only.default")
 def _embedding_bag(c, weight, ids, offsets, scale_by_frequency=False, mode=0, sparse=False, weights=None,
                    include_last=False, padding=None):
-    """Bags of rows: which bag an id is in follows from the offsets, as sorted numbers."""
+    """Bags of rows: which bag an id is in follows from the offsets, as sorted numbers. A bag without ids is zeros."""
     if scale_by_frequency:
-        raise ValueError("scale_grad_by_freq")
-    if mode == 2:
-        raise ValueError("mode='max': a bag without ids has no largest row; 'sum' and 'mean' are taken")
+        raise ValueError("scale_grad_by_freq of a bag: Embedding(scale_grad_by_freq=True), and the sum of its rows")
     of_rows = _bags_of_rows(c)
     if of_rows is not None and (padding is None or padding < 0):
         rows = c.rows(weight, of_rows, sparse)
         if weights is not None:
             rows = rows * ops.reshape(weights, [-1, int(of_rows.shape[1]), 1])
-        return [(ops.reduce_sum if mode == 0 else ops.reduce_mean)(rows, 1), None, None, None]
+        return [(ops.reduce_sum, ops.reduce_mean, ops.reduce_max)[mode](rows, 1), None, None, None]
     if include_last:
         offsets = offsets[:-1]
     rows, count = c.rows(weight, ids, sparse), c.dim(ids, 0)
@@ -218,9 +225,13 @@ def _embedding_bag(c, weight, ids, offsets, scale_by_frequency=False, mode=0, sp
     if padding is not None and padding >= 0:
         counted = ops.cast(ops.call("NotEqual", [ids, c.constant(padding, ids.dtype)]), dtypes.float32)
         rows = rows * ops.expand_dims(counted, 1)
+    sizes = ops.call("UnsortedSegmentSum", [counted, bag, bags])
+    if mode == 2:
+        bag = bag if padding is None or padding < 0 else ops.where(counted > 0.0, bag, -1)
+        largest = ops.call("UnsortedSegmentMax", [c.rows(weight, ids, sparse), bag, bags])
+        return [ops.where(ops.expand_dims(sizes > 0.0, 1), largest, 0.0), None, None, None]
     total = ops.call("UnsortedSegmentSum", [rows, bag, bags])
     if mode == 1:
-        sizes = ops.call("UnsortedSegmentSum", [counted, bag, bags])
         total = total / ops.expand_dims(ops.maximum(sizes, 1.0), 1)
     return [total, None, None, None]
 

@@ -8,13 +8,15 @@ import torch
 
 from braid import dtypes, ops
 from braid.graph import Tensor
-from braid.io._aten import dtype_of, rule
+from braid.io._aten import RULES, dtype_of, rule
 
 
 def both(c, a, b):
     """Two operands as torch's common type."""
     kinds = [c.meta(i) if c.meta(i) is not None else value for i, value in enumerate((a, b))]
     kind = dtype_of(torch.result_type(*[torch.tensor(0) if isinstance(each, Tensor) else each for each in kinds]))
+    if kind in (dtypes.int8, dtypes.uint8, dtypes.int16) and c.out_dtype() == dtypes.bool_:
+        kind = dtypes.int32  # comparisons
     return c.as_type(a, kind), c.as_type(b, kind)
 
 
@@ -25,11 +27,24 @@ def _binary(op, *names):
         return ops.call(op, builtins.list(both(c, a, b)))
 
 
-for _op, _names in {"Mul": ("mul",), "Maximum": ("maximum",), "Minimum": ("minimum",), "Equal": ("eq",),
+for _op, _names in {"Mul": ("mul",), "Equal": ("eq",),
                     "NotEqual": ("ne",), "Less": ("lt",), "LessEqual": ("le",), "Greater": ("gt",), "Atan2": ("atan2",),
                     "GreaterEqual": ("ge",), "FloorMod": ("remainder",), "LogicalAnd": ("logical_and",),
                     "LogicalOr": ("logical_or",)}.items():
     _binary(_op, *_names)
+
+
+def _extreme(c, op, a, b):
+    """The larger or the smaller of two; of equal ones each has half of the gradient, as in PyTorch."""
+    found = ops.call(op, [a, b])
+    if not a.dtype.is_floating:
+        return found
+    return ops.call("SelectV2", [ops.call("Equal", [a, b]), a * 0.5 + b * 0.5, found])
+
+
+@rule("maximum.default", "minimum.default")
+def _larger(c, a, b):
+    return _extreme(c, "Maximum" if "max" in str(c.node.target) else "Minimum", *both(c, a, b))
 
 
 def _unary(name, op):
@@ -92,6 +107,24 @@ def _div(c, a, b, rounding_mode=None):
     return ops.call("RealDiv", [a, b])
 
 
+@rule("trunc.default", "frac.default", "fix.default")
+def _trunc(c, x):
+    whole = ops.call("Sign", [x]) * ops.call("Floor", [abs(x)])
+    whole = ops.call("StopGradient", [whole])
+    return x - whole if "frac" in str(c.node.target) else whole
+
+
+@rule("hypot.default")
+def _hypot(c, a, b):
+    a, b = both(c, a, b)
+    return _root(c, ops.square(a) + ops.square(b))
+
+
+@rule("erfinv.default")
+def _erfinv(c, x):
+    return ops.call("Erfinv", [x])
+
+
 @rule("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
 def _pow(c, a, b):
     if not isinstance(b, Tensor) and b == 2:
@@ -114,7 +147,15 @@ def _bitwise_not(c, a):
     return ops.call("LogicalNot" if a.dtype == dtypes.bool_ else "Invert", [a])
 
 
-@rule("clamp.default", "clamp.Tensor", "hardtanh.default")
+@rule("clamp.Tensor")
+def _clamp_between(c, x, low=None, high=None):
+    kind = c.out_dtype()
+    x = c.as_type(x, kind)
+    x = x if low is None else _extreme(c, "Maximum", x, c.as_type(low, kind))
+    return x if high is None else _extreme(c, "Minimum", x, c.as_type(high, kind))
+
+
+@rule("clamp.default", "hardtanh.default")
 def _clamp(c, x, low=None, high=None):
     if low is None and high is None and "hardtanh" in str(c.node.target):
         low, high = -1.0, 1.0
@@ -178,9 +219,13 @@ def _argmax(c, x, dim=None, keepdim=False):
 
 @rule("max.dim", "min.dim")
 def _max_dim(c, x, dim, keepdim=False):
-    least = "min" in str(c.node.target)
-    place = (ops.argmin if least else ops.argmax)(x, dim)
-    return [(ops.reduce_min if least else ops.reduce_max)(x, dim, keepdim), ops.expand_dims(place, dim) if keepdim else place]
+    """The value at the first place that has it, which alone has the gradient; amax's is shared by equal ones."""
+    if len(x.shape) == 0:
+        return [x, c.constant(0, dtypes.int64)]
+    place = (ops.argmin if "min" in str(c.node.target) else ops.argmax)(x, dim)
+    at = ops.expand_dims(place, dim)
+    value = RULES["aten.gather.default"](c, x, dim, at)
+    return [value, at] if keepdim else [ops.squeeze(value, [dim % len(x.shape)]), place]
 
 
 def count(c, x, axes):
@@ -213,13 +258,42 @@ def _logsumexp(c, x, dim, keepdim=False):
     return found if keepdim else ops.squeeze(found, [each % len(x.shape) for each in axes])
 
 
-@rule("linalg_vector_norm.default", "norm.ScalarOpt_dim")
+def _root(c, x, power=0.5):
+    """A root whose gradient is 0 where x is 0, as PyTorch's norms and deviations have it."""
+    zero = ops.call("Equal", [x, c.constant(0, x.dtype)])
+    safe = ops.call("SelectV2", [zero, c.constant(1, x.dtype), x])
+    root = ops.sqrt(safe) if power == 0.5 else ops.call("Pow", [safe, c.constant(power, x.dtype)])
+    return ops.call("SelectV2", [zero, c.constant(0, x.dtype), root])
+
+
+@rule("std.correction", "std.dim", "std_mean.correction")
+def _std(c, x, dim=None, correction=1, keepdim=False):
+    correction = 1 if correction is None else correction
+    axes = _axes(x, dim)
+    mean = ops.reduce_mean(x, axes, keepdims=True)
+    squares = ops.reduce_sum(ops.square(x - mean), axes, keepdims=keepdim)
+    deviation = _root(c, squares / (count(c, x, axes) - float(correction)))
+    if "std_mean" not in str(c.node.target):
+        return deviation
+    return [deviation, mean if keepdim else ops.squeeze(mean, [each % len(x.shape) for each in axes])]
+
+
+@rule("linalg_vector_norm.default", "norm.ScalarOpt_dim", "norm.Scalar")
 def _norm(c, x, order=2, dim=None, keepdim=False, dtype=None):
+    order, axes = 2 if order is None else order, _axes(x, dim)
+    x = c.as_type(x, c.out_dtype())
+    if order in (math.inf, -math.inf):
+        return (ops.reduce_max if order > 0 else ops.reduce_min)(abs(x), axes, keepdims=keepdim)
+    if order == 0:
+        return ops.reduce_sum(ops.cast(ops.call("NotEqual", [x, c.constant(0, x.dtype)]), x.dtype), axes, keepdims=keepdim)
     if order == 1:
-        return ops.reduce_sum(abs(x), _axes(x, dim), keepdims=keepdim)
-    if order != 2:
-        raise ValueError(f"a norm of order {order}: 1 and 2 are taken")
-    return ops.sqrt(ops.reduce_sum(ops.square(x), _axes(x, dim), keepdims=keepdim))
+        return ops.reduce_sum(abs(x), axes, keepdims=keepdim)
+    if order == 2:
+        return _root(c, ops.reduce_sum(ops.square(x), axes, keepdims=keepdim))
+    if order < 1:
+        raise ValueError(f"a norm of order {order}, whose slope at 0 has no limit")
+    powers = ops.call("Pow", [abs(x), c.constant(order, x.dtype)])
+    return _root(c, ops.reduce_sum(powers, axes, keepdims=keepdim), 1 / order)
 
 
 @rule("cumsum.default")

@@ -45,6 +45,19 @@ def _stable_sort(c, x, *, stable=None, dim=-1, descending=False):
     return _sort(c, x, dim, descending)
 
 
+@rule("median.dim")
+def _median(c, x, dim, keepdim=False):
+    """The lower one of two in the middle, with its place."""
+    count = _known(x, dim)
+    values, places = _largest(c, x, count, dim, False)
+    cut = [builtins.slice(None)] * len(x.shape)
+    middle = (count - 1) // 2
+    cut[dim] = builtins.slice(middle, middle + 1)
+    value, place = (ops.getitem(each, tuple(cut)) for each in (values, places))
+    axis = dim % len(x.shape)
+    return [value, place] if keepdim else [ops.squeeze(value, [axis]), ops.squeeze(place, [axis])]
+
+
 def _known(x, dim):
     if len(x.shape) and x.shape[dim] is None:
         raise ValueError("sorting along a dimension whose size follows from the batch")
@@ -134,24 +147,54 @@ def _moved_ahead(x, dim):
     return (x if order == builtins.sorted(order) else ops.transpose(x, order)), order
 
 
-@rule("scatter_add.default")
-def _scatter_add(c, x, dim, index, source):
-    """Sums by place in the flat value."""
+def _flat_places(c, x, dim, index):
+    """x with `dim` last, the index's places in the flat value, and how many elements it has."""
     swapped, order = _swapped(x, dim)
     index, _ = _swapped(index, dim)
     rank = len(x.shape)
-    part, _ = _swapped(source, dim)
-    if any(a != b for a, b in zip(index.shape, part.shape)):
-        raise ValueError("a source that is larger than its indices")
     flat, stride = ops.cast(index, dtypes.int64), c.dim(swapped, rank - 1)
     for axis in builtins.reversed(builtins.range(rank - 1)):
         rows = ops.reshape(ops.range(c.dim(index, axis)), [1] * axis + [-1] + [1] * (rank - 1 - axis))
         flat = flat + ops.cast(rows * stride, dtypes.int64)
         stride = c.dim(swapped, axis) * stride
     whole = stride if isinstance(stride, Tensor) else np.int32(stride)
-    sums = ops.call("UnsortedSegmentSum", [ops.reshape(part, [-1]), ops.reshape(flat, [-1]), whole])
-    sizes = [c.dim(swapped, i) for i in builtins.range(rank)]
-    return x + _back(c.reshape(sums, sizes), order)
+    return swapped, order, ops.reshape(flat, [-1]), whole
+
+
+def _scattered(c, op, x, dim, index, source):
+    """What a segment op makes of the source's elements by their places, in the shape of x."""
+    swapped, order, flat, whole = _flat_places(c, x, dim, index)
+    part, _ = _swapped(source, dim)
+    line, _ = _swapped(index, dim)
+    if any(a != b for a, b in zip(line.shape, part.shape)):
+        raise ValueError("a source that is larger than its indices")
+    made = ops.call(op, [ops.reshape(part, [-1]), flat, whole])
+    return _back(c.reshape(made, [c.dim(swapped, i) for i in builtins.range(len(x.shape))]), order)
+
+
+@rule("scatter_add.default")
+def _scatter_add(c, x, dim, index, source):
+    """Sums by place in the flat value."""
+    return x + _scattered(c, "UnsortedSegmentSum", x, dim, index, source)
+
+
+@rule("scatter_reduce.two")
+def _scatter_reduce(c, x, dim, index, source, reduce, *, include_self=True):
+    if reduce not in ("sum", "mean", "amax", "amin"):
+        raise ValueError(f"scatter_reduce by '{reduce}': sum, mean, amax and amin are taken")
+    ones = ops.call("OnesLike", [c.as_type(source, dtypes.float32)])
+    counts = _scattered(c, "UnsortedSegmentSum", x, dim, index, ones)
+    named = counts > 0.0
+    if reduce in ("sum", "mean"):
+        own = x if include_self else ops.call("SelectV2", [named, ops.call("ZerosLike", [x]), x])
+        total = own + _scattered(c, "UnsortedSegmentSum", x, dim, index, source)
+        if reduce == "sum":
+            return total
+        return total / c.as_type(ops.maximum(counts + 1.0 if include_self else counts, 1.0), x.dtype)
+    found = _scattered(c, "UnsortedSegmentMax" if reduce == "amax" else "UnsortedSegmentMin", x, dim, index, source)
+    if include_self:
+        found = ops.call("Maximum" if reduce == "amax" else "Minimum", [found, x])
+    return ops.call("SelectV2", [named, found, x])
 
 
 @rule("scatter.value", "scatter.src")

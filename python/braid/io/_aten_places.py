@@ -74,7 +74,7 @@ def _index_put(c, x, indices, values, accumulate=False):
             return ops.where(mask, _like(c, x, values), x)
         raise ValueError("a mask as an index: the size follows from data; torch.where keeps shapes")
     if len(used) != len(indices):
-        raise ValueError("indices that leave out a dimension before others")
+        return _put_behind(c, x, indices, values, accumulate)
     whole = used[0]
     for each in used[1:]:
         whole = whole + each
@@ -87,6 +87,24 @@ def _index_put(c, x, indices, values, accumulate=False):
     rows = ops.call("GatherNd", [x, places])
     values = _like(c, rows, values)
     return ops.call("TensorScatterAdd" if accumulate else "TensorScatterUpdate", [x, places, values])
+
+
+def _put_behind(c, x, indices, values, accumulate):
+    """Of indices behind whole dimensions, as x[:, :, i, j] = y: with these dimensions last."""
+    whole = builtins.next(i for i, each in enumerate(indices) if each is not None)
+    if any(each is None for each in indices[whole:]):
+        raise ValueError("indices that leave out a dimension between others")
+    rank, used = len(x.shape), len(indices) - whole
+    order = [*builtins.range(whole, whole + used), *builtins.range(whole), *builtins.range(whole + used, rank)]
+    back = [order.index(each) for each in builtins.range(rank)]
+    if isinstance(values, Tensor) and len(values.shape) > 0:
+        places = builtins.max(len(each.shape) for each in indices[whole:])
+        if len(values.shape) != rank - used + places:
+            raise ValueError("values that are repeated behind whole dimensions")
+        of_places = [*builtins.range(whole, whole + places)]
+        values = ops.transpose(values, [*of_places, *builtins.range(whole), *builtins.range(whole + places, len(values.shape))])
+    put = _index_put(c, ops.transpose(x, order), builtins.list(indices[whole:]), values, accumulate)
+    return ops.transpose(put, back)
 
 
 @rule("bucketize.Tensor", "searchsorted.Tensor")

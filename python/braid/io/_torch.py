@@ -11,7 +11,7 @@ from braid.data import Word
 from braid.graph import Graph
 from braid.io import Source
 from braid.io import (_aten, _aten_images, _aten_layers, _aten_math, _aten_order,  # noqa: F401: their rules
-                      _aten_places, _aten_shapes)
+                      _aten_places, _aten_random, _aten_shapes)
 
 _LOSSES = {"cross_entropy": losses.softmax, "binary_cross_entropy_with_logits": losses.sigmoid, "mse_loss": losses.squared}
 _CLASSES = {torch.nn.CrossEntropyLoss: torch.nn.functional.cross_entropy,
@@ -96,6 +96,8 @@ class TorchSource(Source):
                     given[name] = self._variable(graph, spec.target, value, kind == "PARAMETER" and value.requires_grad)
                 else:
                     given[name] = graph.constant(value.detach().cpu().numpy(), _aten.dtype_of(value.dtype), name=name)
+            elif kind == "TOKEN":  # orders checks of what is computed
+                given[name] = None
             else:
                 raise _braid.InvalidArgument(f"input '{name}' is a {kind.lower()}, which no graph can hold")
         return given, fed
@@ -212,7 +214,8 @@ class TorchSource(Source):
         trained = self._trained()
         with torch.no_grad():
             for name in self._names:
-                state[name].copy_(torch.from_numpy(np.array(trained[name])))
+                if name in trained:  # another name of a weight that is used twice has its memory
+                    state[name].copy_(torch.from_numpy(np.array(trained[name])))
 
 
 def _placeholder(graph, name, shape, kind):

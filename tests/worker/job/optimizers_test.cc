@@ -38,7 +38,7 @@ TEST(OptimizersTest, EachKindHasItsDefaults) {
   EXPECT_EQ(spec("learning_rate: 1 kind: MOMENTUM"), (OptimizerSpec{.kind = OptimizerKind::Momentum}));
   EXPECT_EQ(spec("learning_rate: 1 kind: FTRL"), (OptimizerSpec{.kind = OptimizerKind::Ftrl}));
   EXPECT_EQ(spec("learning_rate: 1 kind: RMSPROP"),
-            (OptimizerSpec{.kind = OptimizerKind::RmsProp, .momentum = 0}));
+            (OptimizerSpec{.kind = OptimizerKind::RmsProp, .momentum = 0, .initial_accumulator = 0}));
   EXPECT_EQ(spec("learning_rate: 1 kind: ADAM"), (OptimizerSpec{.kind = OptimizerKind::Adam}));
   EXPECT_EQ(spec("learning_rate: 1 kind: ADAMW"),
             (OptimizerSpec{.kind = OptimizerKind::Adam, .weight_decay = 0.01F}));
@@ -55,10 +55,14 @@ TEST(OptimizersTest, FieldsReachTheSpec) {
                            .l1 = 0.1F,
                            .l2 = 0.2F,
                            .clip_value = 0.5F}));
-  EXPECT_EQ(
-      spec("learning_rate: 1 kind: RMSPROP rho: 0.8 centered: true momentum: 0.5 epsilon: 1"),
-      (OptimizerSpec{
-          .kind = OptimizerKind::RmsProp, .momentum = 0.5F, .epsilon = 1, .rho = 0.8F, .centered = true}));
+  EXPECT_EQ(spec("learning_rate: 1 kind: RMSPROP rho: 0.8 centered: true momentum: 0.5 epsilon: 1"),
+            (OptimizerSpec{.kind = OptimizerKind::RmsProp,
+                           .momentum = 0.5F,
+                           .epsilon = 1,
+                           .initial_accumulator = 0,
+                           .rho = 0.8F,
+                           .centered = true}));
+  EXPECT_EQ(spec("learning_rate: 1 kind: RMSPROP initial_accumulator: 1").initial_accumulator, 1);
 }
 
 TEST(OptimizersTest, AGroupWithoutAKindIsTheOthersWithItsOwnFields) {

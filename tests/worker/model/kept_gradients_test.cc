@@ -77,6 +77,16 @@ TEST_F(KeptGradientsTest, AnAccumulatorMayBeginWithWhatAFileHas) {
   EXPECT_THAT(error_of(with_first(7)), HasSubstr("what its accumulator begins with is not known"));
 }
 
+TEST_F(KeptGradientsTest, TheMeanOfSquaresBeginsWithWhatTheGraphSays) {
+  const GivenGradient given =
+      kept("ResourceSparseApplyRMSProp", {w, slot("rms", 1.0F), slot("mom", 0.0F), number(0.05F),
+                                          number(0.8F), number(0.5F), number(1e-10F), gradient, ids});
+  EXPECT_EQ(given.optimizer.kind, OptimizerKind::RmsProp);
+  EXPECT_FLOAT_EQ(given.optimizer.initial_accumulator, 1) << "as TensorFlow 1's begins";
+  EXPECT_FLOAT_EQ(given.optimizer.rho, 0.8F);
+  EXPECT_FLOAT_EQ(given.optimizer.momentum, 0.5F);
+}
+
 TEST_F(KeptGradientsTest, SettingsStandBehindTheIndices) {
   const GivenGradient given =
       kept("ResourceSparseApplyMomentum", {w, slot("m", 0), number(0.5F), gradient, ids, number(0.8F)},

@@ -84,8 +84,10 @@ gather_nd, segment_sum, segment_mean, unsorted_segment_sum = (_with_integers(eac
     "GatherNd", "SegmentSum", "SegmentMean", "UnsortedSegmentSum"))
 
 
-def matmul(a, b, transpose_a=False, transpose_b=False, name=None, **_):
-    """tf.matmul."""
+def matmul(a, b, transpose_a=False, transpose_b=False, adjoint_a=False, adjoint_b=False, a_is_sparse=False,
+           b_is_sparse=False, name=None):
+    """tf.matmul; adjoints of numbers that are not complex are transposed."""
+    transpose_a, transpose_b = transpose_a or adjoint_a, transpose_b or adjoint_b
     return _ops.matmul(a, b, transpose_a, transpose_b, name)
 
 
@@ -173,13 +175,14 @@ def cumsum(x, axis=0, exclusive=False, reverse=False, name=None):
     return _ops.call("Cumsum", [x, _np.int32(axis)], {"exclusive": exclusive, "reverse": reverse}, name)
 
 
-def einsum(equation, *inputs, **_):
+def einsum(equation, *inputs, name=None, optimize=None):
     """tf.einsum."""
     return _ops.call("Einsum", list(inputs), {"equation": equation, "N": len(inputs)})
 
 
-def eye(num_rows, num_columns=None, dtype=float32, name=None, **_):
+def eye(num_rows, num_columns=None, batch_shape=None, dtype=float32, name=None):
     """tf.eye of known sizes."""
+    errors.only("tf.eye", {"batch_shape": batch_shape})
     return get_default_graph().constant(_np.eye(num_rows, num_columns), dtype, name=name or "eye")
 
 
@@ -193,7 +196,8 @@ def sequence_mask(lengths, maxlen=None, dtype=bool, name=None):
     return made if as_dtype(dtype) == bool else cast(made, dtype)
 
 
-def decode_csv(records, record_defaults, field_delim=",", use_quote_delim=True, name=None, na_value="", **_):
+def decode_csv(records, record_defaults, field_delim=",", use_quote_delim=True, name=None, na_value="", select_cols=None):
+    errors.only("tf.decode_csv", {"select_cols": select_cols})
     return _decode_csv(records, record_defaults, field_delim, use_quote_delim, na_value, name)
 
 
@@ -222,8 +226,10 @@ def assign_sub(ref, value, name=None, **_):
     return ref.assign_sub(value, name)
 
 
-def gradients(ys, xs, grad_ys=None, name="gradients", **_):
+def gradients(ys, xs, grad_ys=None, name="gradients", colocate_gradients_with_ops=False, gate_gradients=False,
+              aggregation_method=None, stop_gradients=None, unconnected_gradients=None):
     """Gradients of a scalar, or of the sum of several, by variables. By other values they are refused."""
+    errors.only("tf.gradients", {"stop_gradients": stop_gradients, "unconnected_gradients": unconnected_gradients})
     single = not isinstance(xs, (list, type(())))
     xs = [xs] if single else list(xs)
     for each in xs:

@@ -6,6 +6,7 @@ import math
 import numpy as np
 
 from braid import dtypes, ops
+from braid.compat.v1.errors import only
 from braid.dtypes import as_dtype, float32
 from braid.graph import Variable as _Variable, default_graph
 
@@ -90,7 +91,7 @@ def glorot_uniform_initializer(seed=None, dtype=float32):
 
 
 def glorot_normal_initializer(seed=None, dtype=float32):
-    return _Initializer(lambda shape, dtype: ops.truncated_normal(shape, 0.0, math.sqrt(2.0 / sum(_fans(shape)))))
+    return _Initializer(lambda shape, dtype: ops.truncated_normal(shape, 0.0, math.sqrt(2.0 / sum(_fans(shape))) / 0.87962566103423978))
 
 
 # ----------------------------------------------------------------------------------------------------------- variables
@@ -125,15 +126,17 @@ class Variable(metaclass=_VariableType):
     """tf.Variable(initial_value, trainable, name): the value assigned by its initializer."""
 
     def __new__(cls, initial_value=None, trainable=True, collections=None, validate_shape=True, caching_device=None,
-                name=None, dtype=None, **_):
+                name=None, variable_def=None, dtype=None, expected_shape=None, import_scope=None, constraint=None, **_):
+        only("tf.Variable", {"variable_def": variable_def, "constraint": constraint})
         return make_variable(name or "Variable", initial_value, trainable, dtype, collections)
 
 
 class VariableScope:
     """tf.variable_scope's object: its name, reuse and defaults."""
 
-    def __init__(self, name, reuse=False, initializer=None):
-        self.name, self.original_name_scope, self.reuse, self.initializer = name, name, reuse, initializer
+    def __init__(self, name, reuse=False, initializer=None, regularizer=None):
+        self.name, self.original_name_scope, self.reuse = name, name, reuse
+        self.initializer, self.regularizer = initializer, regularizer
 
     def reuse_variables(self):
         self.reuse = True
@@ -148,15 +151,21 @@ def get_variable_scope():
 
 
 @contextlib.contextmanager
-def variable_scope(name_or_scope=None, default_name=None, values=None, initializer=None, reuse=None, **_):
-    """tf.variable_scope: names of get_variable, and of nodes."""
+def variable_scope(name_or_scope=None, default_name=None, values=None, initializer=None, regularizer=None,
+                   caching_device=None, partitioner=None, custom_getter=None, reuse=None, dtype=float32, use_resource=None,
+                   constraint=None, auxiliary_name_scope=True):
+    """tf.variable_scope: names of get_variable, and of nodes; defaults of its variables."""
+    only("tf.variable_scope", {"custom_getter": custom_getter, "constraint": constraint,
+                               "dtype": None if dtype in (None, float32) else dtype})
     outer = get_variable_scope()
     if isinstance(name_or_scope, VariableScope):
         full, short = name_or_scope.name, name_or_scope.name.split("/")[-1]
     else:
         short = name_or_scope or default_name
         full = f"{outer.name}/{short}" if outer.name else short
-    scope = VariableScope(full, outer.reuse if reuse is None else reuse, initializer or outer.initializer)
+    if reuse is None:
+        reuse = outer.reuse
+    scope = VariableScope(full, reuse, initializer or outer.initializer, regularizer or outer.regularizer)
     _scopes().append(scope)
     try:
         if short:
@@ -169,8 +178,11 @@ def variable_scope(name_or_scope=None, default_name=None, values=None, initializ
 
 
 def get_variable(name, shape=None, dtype=float32, initializer=None, regularizer=None, trainable=True, collections=None,
-                 use_resource=None, partitioner=None, **_):
-    """tf.get_variable: makes the variable, or under reuse gives the one that is there."""
+                 caching_device=None, partitioner=None, validate_shape=True, use_resource=None, custom_getter=None,
+                 constraint=None, **_):
+    """tf.get_variable: makes the variable, or under reuse gives the one that is there. What a regularizer makes of it is
+    in REGULARIZATION_LOSSES."""
+    only("tf.get_variable", {"custom_getter": custom_getter, "constraint": constraint})
     graph, scope = default_graph(), get_variable_scope()
     if partitioner is not None:
         from braid.compat.v1._config import say_once
@@ -196,10 +208,14 @@ def get_variable(name, shape=None, dtype=float32, initializer=None, regularizer=
             value = value if value.dtype == as_dtype(dtype) else ops.cast(value, dtype)
         else:
             value = initializer
-        known[full] = make_variable(full, value, trainable, dtype, collections)
+        made = known[full] = make_variable(full, value, trainable, dtype, collections)
+        regularizer = scope.regularizer if regularizer is None else regularizer
+        loss = regularizer(made) if regularizer is not None else None
+        if loss is not None:
+            add_to_collection(GraphKeys.REGULARIZATION_LOSSES, loss)
     finally:
         graph._names = names
-    return known[full]
+    return made
 
 
 def global_variables(scope=None):

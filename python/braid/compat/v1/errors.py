@@ -26,3 +26,10 @@ class UnimplementedError(_braid.Error, NotImplementedError):
 def kind_of(error):
     """The engine's word for an exception type."""
     return error if isinstance(error, str) else error.__name__
+
+
+def only(what, settings, *harmless):
+    """Throws: UnimplementedError for a setting that is not taken and would change the result."""
+    for name, value in settings.items():
+        if name not in harmless and value is not None and value is not False:
+            raise UnimplementedError(None, None, f"{what}({name}=...)")

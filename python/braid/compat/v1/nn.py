@@ -1,6 +1,7 @@
 """tf.nn."""
 
 from braid import ops as _ops
+from braid.compat.v1.errors import only as _only
 from braid.dtypes import float32, int64
 from braid.graph import Variable as _Variable
 
@@ -9,12 +10,29 @@ def _simple(op):
     return lambda features, name=None: _ops.call(op, [features], name=name)
 
 
-relu, relu6, elu, selu, softplus, softsign, sigmoid, tanh, softmax, log_softmax = (_simple(each) for each in (
-    "Relu", "Relu6", "Elu", "Selu", "Softplus", "Softsign", "Sigmoid", "Tanh", "Softmax", "LogSoftmax"))
+relu, relu6, elu, selu, softplus, softsign, sigmoid, tanh = (_simple(each) for each in (
+    "Relu", "Relu6", "Elu", "Selu", "Softplus", "Softsign", "Sigmoid", "Tanh"))
 
 
-def embedding_lookup(params, ids, partition_strategy="mod", name=None, **_):
+def _along(op):
+    def function(logits, axis=None, name=None, dim=None):
+        axis = dim if axis is None else axis
+        rank = len(logits.shape)
+        if axis is None or axis % rank == rank - 1:
+            return _ops.call(op, [logits], name=name)
+        order = [each for each in range(rank) if each != axis % rank] + [axis % rank]
+        back = [order.index(each) for each in range(rank)]
+        return _ops.transpose(_ops.call(op, [_ops.transpose(logits, order)], name=name), back)
+
+    return function
+
+
+softmax, log_softmax = _along("Softmax"), _along("LogSoftmax")
+
+
+def embedding_lookup(params, ids, partition_strategy="mod", name=None, validate_indices=True, max_norm=None):
     """Rows of a variable, which are then trained by rows, or of any value."""
+    _only("tf.nn.embedding_lookup", {"max_norm": max_norm})
     if isinstance(params, (list, tuple)):
         if len(params) != 1:
             from braid.compat.v1.errors import UnimplementedError
@@ -70,24 +88,35 @@ def top_k(input, k=1, sorted=True, name=None):
     return tuple(_ops.call("TopKV2", [input, np.int32(k)], {"sorted": sorted}, name))
 
 
-def sigmoid_cross_entropy_with_logits(labels=None, logits=None, name=None, **_):
+def sigmoid_cross_entropy_with_logits(_sentinel=None, labels=None, logits=None, name=None):
     """Of each element: max(z, 0) - z y + log(1 + exp(-|z|))."""
     return relu(logits) - logits * labels + _ops.log1p(_ops.exp(-abs(logits)))
 
 
-def softmax_cross_entropy_with_logits(labels=None, logits=None, name=None, **_):
+def _last(what, logits, axis):
+    if axis is not None and axis % len(logits.shape) != len(logits.shape) - 1:
+        _only(what, {"axis": axis})
+
+
+def softmax_cross_entropy_with_logits(_sentinel=None, labels=None, logits=None, dim=-1, name=None, axis=None):
+    _last("softmax_cross_entropy_with_logits", logits, dim if axis is None else axis)
     return _ops.call("SoftmaxCrossEntropyWithLogits", [logits, labels], name=name)[0]
 
 
 softmax_cross_entropy_with_logits_v2 = softmax_cross_entropy_with_logits
 
 
-def sparse_softmax_cross_entropy_with_logits(labels=None, logits=None, name=None, **_):
+def sparse_softmax_cross_entropy_with_logits(_sentinel=None, labels=None, logits=None, name=None):
     return _ops.call("SparseSoftmaxCrossEntropyWithLogits", [logits, labels], name=name)[0]
 
 
 def dropout(x, keep_prob=None, noise_shape=None, seed=None, name=None, rate=None):
-    return _ops.dropout(x, rate if keep_prob is None else 1 - keep_prob, name)
+    rate = rate if keep_prob is None else 1 - keep_prob
+    if noise_shape is None:
+        return _ops.dropout(x, rate, name)
+    sizes = [_ops.shape(x)[i] if each is None else each for i, each in enumerate(noise_shape)]
+    kept = _ops.cast(_ops.random_uniform(sizes) >= float(rate), x.dtype)
+    return x * kept * (1.0 / (1.0 - rate))
 
 
 def l2_loss(t, name=None):

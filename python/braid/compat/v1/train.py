@@ -33,7 +33,9 @@ class Optimizer:
         return {each: dense if dense is not None else IndexedSlices(rows[1], rows[0], each.shape)
                 for each, dense, rows in loss.graph.add_gradients(loss)}
 
-    def compute_gradients(self, loss, var_list=None, **_):
+    def compute_gradients(self, loss, var_list=None, gate_gradients=1, aggregation_method=None,
+                          colocate_gradients_with_ops=False, grad_loss=None):
+        _errors.only("compute_gradients", {"grad_loss": grad_loss})
         found = self._gradients(loss)
         wanted = [each for each in loss.graph.variables if each.trainable] if var_list is None else list(var_list)
         return [(found.get(each), each) for each in wanted]
@@ -51,7 +53,9 @@ class Optimizer:
                 add_to_collection(GraphKeys.GLOBAL_VARIABLES, each)
         return made
 
-    def minimize(self, loss, global_step=None, var_list=None, name=None, **_):
+    def minimize(self, loss, global_step=None, var_list=None, gate_gradients=1, aggregation_method=None,
+                 colocate_gradients_with_ops=False, name=None, grad_loss=None):
+        _errors.only("minimize", {"grad_loss": grad_loss})
         if loss.shape != ():
             loss = ops.reduce_sum(loss)
         return self.apply_gradients(self.compute_gradients(loss, var_list), global_step, name)
@@ -90,31 +94,43 @@ class SyncReplicasOptimizer(Optimizer):
         return None
 
 
-def _optimizer(inner, *names):
+def _optimizer(kind, inner, *names):
+    """An optimizer whose parameters have these names, in TensorFlow's order."""
+
     class Made(Optimizer):
         def __init__(self, *values, use_locking=False, name=None, **settings):
             settings.update(zip(names, values))
+            _errors.only(kind, {key: value for key, value in settings.items() if key not in names})
             super().__init__(inner(settings))
 
+    Made.__name__ = Made.__qualname__ = kind
     return Made
 
 
-GradientDescentOptimizer = _optimizer(lambda s: _optim.SGD(s["learning_rate"]), "learning_rate")
+GradientDescentOptimizer = _optimizer("GradientDescentOptimizer", lambda s: _optim.SGD(s["learning_rate"]), "learning_rate")
 MomentumOptimizer = _optimizer(
-    lambda s: _optim.Momentum(s["learning_rate"], s["momentum"], s.get("use_nesterov", False)), "learning_rate", "momentum")
+    "MomentumOptimizer",
+    lambda s: _optim.Momentum(s["learning_rate"], s["momentum"], s.get("use_nesterov", False)), "learning_rate", "momentum",
+    "use_locking", "name", "use_nesterov")
 AdagradOptimizer = _optimizer(
+    "AdagradOptimizer",
     lambda s: _optim.Adagrad(s["learning_rate"], s.get("initial_accumulator_value", 0.1)), "learning_rate",
     "initial_accumulator_value")
 AdamOptimizer = _optimizer(
+    "AdamOptimizer",
     lambda s: _optim.Adam(s.get("learning_rate", 0.001), s.get("beta1", 0.9), s.get("beta2", 0.999),
                           s.get("epsilon", 1e-8)), "learning_rate", "beta1", "beta2", "epsilon")
 FtrlOptimizer = _optimizer(
+    "FtrlOptimizer",
     lambda s: _optim.Ftrl(s["learning_rate"], s.get("initial_accumulator_value", 0.1), s.get("learning_rate_power", -0.5),
                           s.get("l1_regularization_strength", 0.0), s.get("l2_regularization_strength", 0.0)),
-    "learning_rate", "learning_rate_power", "initial_accumulator_value")
+    "learning_rate", "learning_rate_power", "initial_accumulator_value", "l1_regularization_strength",
+    "l2_regularization_strength")
 RMSPropOptimizer = _optimizer(
-    lambda s: _optim.RMSProp(s["learning_rate"], s.get("decay", 0.9), s.get("momentum", 0.0), s.get("epsilon", 1e-10)),
-    "learning_rate", "decay", "momentum", "epsilon")
+    "RMSPropOptimizer",
+    lambda s: _optim.RMSProp(s["learning_rate"], s.get("decay", 0.9), s.get("momentum", 0.0), s.get("epsilon", 1e-10),
+                             s.get("centered", False), initial_accumulator=1.0),
+    "learning_rate", "decay", "momentum", "epsilon", "use_locking", "centered")
 
 
 def exponential_decay(learning_rate, global_step, decay_steps, decay_rate, staircase=False, name=None):
