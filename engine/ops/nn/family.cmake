@@ -11,6 +11,7 @@ braid_op_family(nn
     l2_loss
     lrn
     pool2d
+    pool3d
     recurrent
     resize
     sigmoid_cross_entropy
