@@ -23,7 +23,8 @@ struct WindowSpec {
 /// pads. Of three axes TensorFlow knows SAME and VALID alone.
 void set_padding(AttrMap& attrs, const WindowSpec& w);
 
-/// One number an axis behind 1 for batch and channels, as TensorFlow's attributes of NCHW and NCDHW have them.
+/// One number an axis behind 1 for batch and channels, as TensorFlow's attributes of NCHW and NCDHW have
+/// them.
 Ints behind_channels(const Ints& spatial);
 
 /// The pads are those that TensorFlow calls SAME.
