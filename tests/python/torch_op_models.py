@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 DENSE, IMAGE, TOKENS = {"dense": ((6,), "float")}, {"image": ((3, 8, 8), "float")}, {"tokens": ((7,), 30)}
+VOLUME = {"volume": ((2, 6, 7, 8), "float")}
 ONE, TWO, CLASS = {"label": ((1,), "float")}, {"label": ((2,), "float")}, {"label": ((), 3)}
 MODELS = {}  # name -> (module, columns, loss)
 
@@ -49,6 +50,22 @@ class Pools(nn.Module):
             F.avg_pool2d(x, 2, divisor_override=3), F.max_pool2d(x, 3, stride=1, dilation=2),
             F.max_pool2d(x, 3, stride=2, padding=1, dilation=2, ceil_mode=True)))
 
+
+@model({**VOLUME, **CLASS}, "cross_entropy")
+class Volumes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm = nn.Conv3d(2, 4, 3, padding=1), nn.BatchNorm3d(4)
+        self.b = nn.Conv3d(4, 4, (2, 3, 3), stride=(1, 2, 2), padding=(0, 1, 1), groups=2)
+        self.up, self.out = nn.ConvTranspose3d(4, 2, 2, stride=2), nn.LazyLinear(3)
+        with torch.no_grad():
+            self.eval()(torch.zeros(2, 2, 6, 7, 8))
+
+    def forward(self, volume):
+        x = F.max_pool3d(F.relu(self.norm(self.a(volume))), 2, stride=(1, 2, 2), padding=(0, 1, 1))
+        x = F.relu(self.b(x))
+        return self.out(flat(self.up(x), F.avg_pool3d(x, (2, 1, 2), stride=1, padding=(1, 0, 1)),
+                             F.adaptive_avg_pool3d(x, 1), F.adaptive_max_pool3d(x, (2, 1, 1))))
 
 
 @model({"ids": ((5,), 40), **ONE})

@@ -1,6 +1,6 @@
-// Convolutions. Images stay in ONNX's order (NCHW); filters [out, in / groups, kernel...] become TensorFlow's
-// [kernel..., in / groups, out]. One spatial axis is two of which one has size 1; of three, the first is a
-// sum over shifted images. One channel a group is TensorFlow's depthwise op.
+// Convolutions. Images stay in ONNX's order (NCHW, NCDHW); filters [out, in / groups, kernel...] become
+// TensorFlow's [kernel..., in / groups, out]. One spatial axis is two of which one has size 1. One channel a
+// group is TensorFlow's depthwise op.
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -44,27 +44,33 @@ Val convolve_planes(Val x, Val filter, const WindowSpec& w, std::int64_t groups)
   return tf("Conv2D", {x, transpose(filter, {2, 3, 1, 0})}, attrs);
 }
 
+AttrMap volume_attrs(const WindowSpec& w, bool same) {
+  return {{"strides", behind_channels(w.strides)},
+          {"dilations", behind_channels(w.dilations)},
+          {"data_format", "NCDHW"},
+          {"padding", same ? "SAME" : "VALID"}};
+}
+
+/// x [N, C, d, h, w], filter [out, in / groups, d, h, w].
+Val convolve_volumes(Val x, Val filter, const WindowSpec& w, std::int64_t groups) {
+  check_groups(groups, filter.rank() > 0 ? filter.dim(0) : 0);
+  const bool same = is_same_padding(w, x);
+  if (!same) {
+    Ints front{0, 0}, back{0, 0};
+    front.insert(front.end(), w.before.begin(), w.before.end());
+    back.insert(back.end(), w.after.begin(), w.after.end());
+    x = pad(x, front, back, like(0, x));
+  }
+  return tf("Conv3D", {x, transpose(filter, {2, 3, 4, 1, 0})}, volume_attrs(w, same));
+}
+
 /// Any number of spatial axes up to three.
 Val convolve(Val x, Val filter, const WindowSpec& w, std::int64_t groups) {
   if (w.axes() == 1)
     return squeeze(convolve_planes(expand_dims(x, 2), expand_dims(filter, 2), planar(w), groups), {2});
   if (w.axes() == 2) return convolve_planes(x, filter, w, groups);
   if (w.axes() != 3) throw InvalidArgument("only one, two and three spatial axes are supported");
-  const Val padded = pad(x, {0, 0, w.before[0], 0, 0}, {0, 0, w.after[0], 0, 0}, like(0, x));
-  check_unrolled(w.kernel[0], "planes of a filter");
-  Val sum, layer;
-  for (std::int64_t k = 0; k < w.kernel[0]; ++k) {
-    const std::int64_t first = k * w.dilations[0], behind = w.extent(0) - 1 - first;
-    // [N, C, D, H, W] -> [N D, C, H, W]
-    layer = transpose(slice(padded, 2, first, behind == 0 ? kToEnd : -behind, w.strides[0]), {0, 2, 1, 3, 4});
-    const Val count = size_of(layer, 0) * size_of(layer, 1);
-    const Val images = reshape(layer, {count, size_of(layer, 2), size_of(layer, 3), size_of(layer, 4)});
-    const Val y = convolve_planes(images, squeeze(slice(filter, 2, k, k + 1), {2}), planar(w), groups);
-    sum = sum ? sum + y : y;
-  }
-  const Val apart =
-      reshape(sum, {size_of(layer, 0), size_of(layer, 1), size_of(sum, 1), size_of(sum, 2), size_of(sum, 3)});
-  return transpose(apart, {0, 2, 1, 3, 4});
+  return convolve_volumes(x, filter, w, groups);
 }
 
 Ints kernel_of(OnnxNode& n, Val filter) {
@@ -174,10 +180,35 @@ bool is_convolution_gradient(const Transposed& t) {
   for (std::size_t i = 0; i < t.more.size(); ++i)
     if (t.window.before[i] < 0 || t.window.after[i] < 0 || t.more[i] < 0 || t.more[i] >= t.window.strides[i])
       return false;
-  return t.more.size() <= 2;
+  return t.more.size() <= 3;
 }
 
-/// y of one or two spatial axes, x and filter [in, out / groups, kernel...].
+/// y of three spatial axes: the whole result, of which what is padded is cut off.
+Val volume_gradient(Val x, Val filter, const Transposed& t, std::int64_t channels) {
+  const WindowSpec& w = t.window;
+  std::vector<Val> sizes{size_of(x, 0), x.made_by().number(static_cast<double>(channels), DType::Int64)};
+  Ints known{x.dim(0), channels}, begin{0, 0}, end{kToEnd, kToEnd};
+  for (int i = 0; i < 3; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const std::int64_t added = w.extent(i) - w.strides[at] + t.more[at];
+    const Val size = size_of(x, i + 2) * static_cast<double>(w.strides[at]) + static_cast<double>(added);
+    sizes.push_back(size);
+    const auto value = known_ints(size);
+    known.push_back(value ? value->front() : Shape::kUnknown);
+    if (known.back() != Shape::kUnknown && known.back() <= w.before[at] + w.after[at])
+      throw InvalidArgument("it cuts everything off");
+    begin.push_back(w.before[at]);
+    end.push_back(w.after[at] == 0 ? kToEnd : -w.after[at]);
+  }
+  const Val whole =
+      refined(tf("Conv3DBackpropInputV2", {pack(sizes, 0), transpose(filter, {2, 3, 4, 1, 0}), x},
+                 volume_attrs(w, false)),
+              known);
+  Builder& b = x.made_by();
+  return tf("StridedSlice", {whole, b.ints(begin), b.ints(end), b.ints(Ints(begin.size(), 1))});
+}
+
+/// y of up to three spatial axes, x and filter [in, out / groups, kernel...].
 Val convolution_gradient(Val x, Val filter, const Transposed& t, std::int64_t groups) {
   if (t.more.size() == 1) {
     const Transposed two{planar(t.window), Ints{0, t.more[0]}};
@@ -186,6 +217,7 @@ Val convolution_gradient(Val x, Val filter, const Transposed& t, std::int64_t gr
   const WindowSpec& w = t.window;
   check_groups(groups, x.dim(1));
   const std::int64_t channels = checked_times(groups, filter.static_dim(1));
+  if (w.axes() == 3) return volume_gradient(x, filter, t, channels);
   std::vector<Val> sizes{size_of(x, 0), x.made_by().number(static_cast<double>(channels), DType::Int64)};
   Ints known{x.dim(0), channels};
   for (int i = 0; i < 2; ++i) {

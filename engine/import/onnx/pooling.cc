@@ -1,7 +1,7 @@
-// Pooling. TensorFlow's MaxPool and AvgPool do the common case; everything else (other numbers of axes,
-// dilations, ceil_mode, padding that counts, indices) is made of slices: a window of k positions is k strided
-// slices of the padded image, which are combined. Windows are separable, so the slices are taken axis by axis
-// where their places do not matter.
+// Pooling. TensorFlow's MaxPool, AvgPool and their kin of volumes do the common case; everything else (one
+// axis, dilations, ceil_mode, padding that counts, indices) is made of slices: a window of k positions is k
+// strided slices of the padded image, which are combined. Windows are separable, so the slices are taken axis
+// by axis where their places do not matter.
 #include <functional>
 #include <limits>
 
@@ -52,7 +52,7 @@ double lowest(DType dtype) {
 }
 
 bool is_plain(const WindowSpec& w, const Ints& extra) {
-  bool plain = w.axes() == 2;
+  bool plain = w.axes() == 2 || w.axes() == 3;
   for (std::size_t i = 0; i < extra.size(); ++i) {
     plain = plain && w.dilations[i] == 1 && extra[i] == 0;
     plain = plain && w.before[i] < w.kernel[i] && w.after[i] < w.kernel[i];
@@ -61,9 +61,19 @@ bool is_plain(const WindowSpec& w, const Ints& extra) {
 }
 
 AttrMap pool_attrs(const WindowSpec& w) {
-  return {{"ksize", Ints{1, 1, w.kernel[0], w.kernel[1]}},
-          {"strides", Ints{1, 1, w.strides[0], w.strides[1]}},
-          {"data_format", "NCHW"}};
+  return {{"ksize", behind_channels(w.kernel)},
+          {"strides", behind_channels(w.strides)},
+          {"data_format", w.axes() == 3 ? "NCDHW" : "NCHW"}};
+}
+
+/// Maxima of three spatial axes, of which TensorFlow's op has no paddings of its own.
+Val max_of_volumes(Val x, const WindowSpec& w) {
+  AttrMap attrs = pool_attrs(w);
+  const bool same = is_same_padding(w, x);
+  attrs.set("padding", same ? "SAME" : "VALID");
+  attrs.set("_first_maximum", true);
+  if (!same) x = pad(x, with_batch(w.before), with_batch(w.after), like(lowest(x.dtype()), x));
+  return tf("MaxPool3D", {x}, attrs);
 }
 
 /// Where each maximum is in its image, counted over the whole tensor; of equal ones the first.
@@ -107,6 +117,7 @@ void max_pool(OnnxNode& n) {
   const Ints extra = ceil_extra(w, x, n.i("ceil_mode", 0) != 0);
   const bool has_kernel = x.dtype() == DType::Float32 || x.dtype() == DType::Float64;
   if (is_plain(w, extra) && has_kernel && !n.wants(1)) {
+    if (w.axes() == 3) return n.out(0, max_of_volumes(x, w));
     AttrMap attrs = pool_attrs(w);
     set_padding(attrs, w);
     return n.out(0, tf("MaxPool", {x}, attrs));
@@ -133,7 +144,7 @@ void average_pool(OnnxNode& n) {
   if (is_plain(w, extra) && has_kernel && (!has_pads || is_same)) {
     AttrMap attrs = pool_attrs(w);
     attrs.set("padding", is_same ? "SAME" : "VALID");
-    return n.out(0, tf("AvgPool", {x}, attrs));
+    return n.out(0, tf(w.axes() == 3 ? "AvgPool3D" : "AvgPool", {x}, attrs));
   }
   std::vector<Val> ones_shape{n.b.number(1, DType::Int64), n.b.number(1, DType::Int64)};
   for (int axis = 0; axis < w.axes(); ++axis) ones_shape.push_back(size_of(x, axis + 2));

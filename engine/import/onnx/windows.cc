@@ -23,6 +23,12 @@ void set_padding(AttrMap& attrs, const WindowSpec& w) {
   attrs.set("explicit_paddings", Ints{0, 0, 0, 0, w.before[0], w.after[0], w.before[1], w.after[1]});
 }
 
+Ints behind_channels(const Ints& spatial) {
+  Ints all{1, 1};
+  all.insert(all.end(), spatial.begin(), spatial.end());
+  return all;
+}
+
 bool is_same_padding(const WindowSpec& w, Val x) {
   if (w.is_same) return true;
   for (std::size_t i = 0; i < w.kernel.size(); ++i) {
@@ -74,7 +80,7 @@ WindowSpec read_window(OnnxNode& n, Val x, Ints kernel) {
     std::int64_t total = extent - 1;  // of stride 1, for any size
     if (w.strides[i] != 1) {
       const std::int64_t in = x.dim(static_cast<int>(i) + 2);
-      if (in == Shape::kUnknown && mode == "SAME_UPPER" && axes == 2) {
+      if (in == Shape::kUnknown && mode == "SAME_UPPER" && axes >= 2) {
         w.before.assign(axes, 0);
         w.after.assign(axes, 0);
         w.is_same = true;

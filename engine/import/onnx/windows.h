@@ -1,6 +1,6 @@
 // The windows of convolutions and pooling as ONNX nodes say them: kernel, strides, dilations, pads or
-// auto_pad, for any number of spatial axes. Where sizes that are not known matter, SAME_UPPER of two axes is
-// left to TensorFlow's ops, and ceil_mode pads as much as it may need.
+// auto_pad, for any number of spatial axes. Where sizes that are not known matter, SAME_UPPER of two and
+// three axes is left to TensorFlow's ops, and ceil_mode pads as much as it may need.
 // Thread rule: pure.
 #pragma once
 
@@ -20,8 +20,12 @@ struct WindowSpec {
 };
 
 /// "padding" and "explicit_paddings" of TensorFlow's ops on NCHW images of two spatial axes: VALID without
-/// pads.
+/// pads. Of three axes TensorFlow knows SAME and VALID alone.
 void set_padding(AttrMap& attrs, const WindowSpec& w);
+
+/// One number an axis behind 1 for batch and channels, as TensorFlow's attributes of NCHW and NCDHW have
+/// them.
+Ints behind_channels(const Ints& spatial);
 
 /// The pads are those that TensorFlow calls SAME.
 bool is_same_padding(const WindowSpec& w, Val x);

@@ -1,6 +1,7 @@
 // Conv2D(images, filter [h, w, in / groups, out]) and its gradients Conv2DBackpropInput(sizes, filter, dy)
 // and Conv2DBackpropFilter(images, sizes, dy); DepthwiseConv2dNative(images, filter [h, w, in, multiplier])
-// and its two. Attributes strides, dilations, padding, explicit_paddings, data_format
+// and its two; Conv3D(volumes, filter [d, h, w, in / groups, out]), Conv3DBackpropInputV2 and
+// Conv3DBackpropFilterV2. Attributes strides, dilations, padding, explicit_paddings, data_format
 // (engine/ops/common/window.h). The three of a family are each other's gradients. float32.
 #include <fmt/format.h>
 
@@ -13,12 +14,21 @@ namespace {
 
 bool is_depthwise(const Node& node) { return node.op->name.starts_with("Depthwise"); }
 
-Shape unknown_image() { return {Shape::kUnknown, Shape::kUnknown, Shape::kUnknown, Shape::kUnknown}; }
+bool is_volume(const Node& node) { return node.op->name.starts_with("Conv3D"); }
 
-Shape shape_or_unknown(const Shape& shape) { return shape.has_rank() ? shape : unknown_image(); }
+/// Axes of images, volumes and their filters.
+int rank_of(const Node& node) { return is_volume(node) ? 5 : 4; }
+
+Shape unknown_image(const Node& node) {
+  return Shape(std::vector<std::int64_t>(static_cast<std::size_t>(rank_of(node)), Shape::kUnknown));
+}
+
+Shape shape_or_unknown(const Node& node, const Shape& shape) {
+  return shape.has_rank() ? shape : unknown_image(node);
+}
 
 Shape output_shape(const Convolution& conv) {
-  return image_shape(conv.window.axes, conv.batch, conv.out_h, conv.out_w, conv.out_c);
+  return image_shape(conv.window.axes, conv.batch, conv.out_h, conv.out_w, conv.out_c, conv.out_d);
 }
 
 Fail fail_of(const InferContext& c) {
@@ -28,29 +38,32 @@ Fail fail_of(const InferContext& c) {
 void infer_forward(InferContext& c) {
   for (int i : {0, 1}) {
     require_dtype(c, i, {DType::Float32});
-    c.require_rank(i, 4);
+    c.require_rank(i, rank_of(c.node()));
   }
-  c.output(DType::Float32, output_shape(make_convolution(c.node(), shape_or_unknown(c.shape(0)),
-                                                         shape_or_unknown(c.shape(1)), fail_of(c))));
+  c.output(DType::Float32,
+           output_shape(make_convolution(c.node(), shape_or_unknown(c.node(), c.shape(0)),
+                                         shape_or_unknown(c.node(), c.shape(1)), fail_of(c))));
 }
 
 /// The shape in input `i`, if it is known.
 Shape shape_value(const InferContext& c, int i) {
   c.require_rank(i, 1);
   require_dtype(c, i, {DType::Int32, DType::Int64});
-  if (!c.value(i)) return unknown_image();
+  if (!c.value(i)) return unknown_image(c.node());
   const Shape shape(tensor_to_int64s(*c.value(i)));
-  if (shape.rank() != 4) c.fail(fmt::format("input {} must hold 4 numbers, got {}", i, shape.rank()));
+  const int rank = rank_of(c.node());
+  if (shape.rank() != rank)
+    c.fail(fmt::format("input {} must hold {} numbers, got {}", i, rank, shape.rank()));
   return shape;
 }
 
 void infer_backward(InferContext& c, const Shape& in, const Shape& filter, const Shape& result) {
   require_dtype(c, 2, {DType::Float32});
   for (const Shape* shape : {&in, &filter})
-    if (shape->has_rank() && shape->rank() != 4)
-      c.fail(fmt::format("images and filters have 4 axes, got {}", shape->to_string()));
-  const Shape expected =
-      output_shape(make_convolution(c.node(), shape_or_unknown(in), shape_or_unknown(filter), fail_of(c)));
+    if (shape->has_rank() && shape->rank() != rank_of(c.node()))
+      c.fail(fmt::format("images and filters have {} axes, got {}", rank_of(c.node()), shape->to_string()));
+  const Shape expected = output_shape(make_convolution(c.node(), shape_or_unknown(c.node(), in),
+                                                       shape_or_unknown(c.node(), filter), fail_of(c)));
   Shape merged;
   if (!merge_shapes(expected, c.shape(2), merged))
     c.fail(fmt::format("the output's gradient must have shape {}, got {}", expected.to_string(),
@@ -59,15 +72,15 @@ void infer_backward(InferContext& c, const Shape& in, const Shape& filter, const
 }
 
 void infer_backward_input(InferContext& c) {
-  c.require_rank(1, 4);
+  c.require_rank(1, rank_of(c.node()));
   const Shape in = shape_value(c, 0);
-  infer_backward(c, in, shape_or_unknown(c.shape(1)), in);
+  infer_backward(c, in, shape_or_unknown(c.node(), c.shape(1)), in);
 }
 
 void infer_backward_filter(InferContext& c) {
-  c.require_rank(0, 4);
+  c.require_rank(0, rank_of(c.node()));
   const Shape filter = shape_value(c, 1);
-  infer_backward(c, shape_or_unknown(c.shape(0)), filter, filter);
+  infer_backward(c, shape_or_unknown(c.node(), c.shape(0)), filter, filter);
 }
 
 Fail fail_of(const PrepareContext& c) {
@@ -99,6 +112,7 @@ Family family_of(const Node& node) {
   if (is_depthwise(node))
     return {"DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropInput",
             "DepthwiseConv2dNativeBackpropFilter"};
+  if (is_volume(node)) return {"Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2"};
   return {"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"};
 }
 
@@ -131,7 +145,9 @@ Cost conv_cost(const InferContext& c, std::span<const OutputInfo> outputs) {
   const bool by_filter = c.inputs() == 3 && c.dtype(0) == DType::Float32;
   const Shape& filter = by_filter ? outputs[0].shape : c.shape(1);
   double products = known_elements(filter);
-  if (filter.has_rank() && filter.rank() == 4 && filter[3] > 0) products /= static_cast<double>(filter[3]);
+  const int last = rank_of(c.node()) - 1;
+  if (filter.has_rank() && filter.rank() == last + 1 && filter[last] > 0)
+    products /= static_cast<double>(filter[last]);
   if (is_depthwise(c.node()) && filter.has_rank() && filter.rank() == 4 && filter[2] > 0)
     products /= static_cast<double>(filter[2]);
   return {2 * known_elements(dy) * products, traffic_bytes(c, outputs)};
@@ -175,6 +191,7 @@ void register_conv2d(OpRegistry& registry) {
   add_family(registry, {"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"});
   add_family(registry, {"DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropInput",
                         "DepthwiseConv2dNativeBackpropFilter"});
+  add_family(registry, {"Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2"});
 }
 
 }  // namespace braid

@@ -34,7 +34,7 @@ struct Blocks {
     const auto batch = static_cast<double>(conv.batch);
     double most = std::min(conv.batch, kMaxBlocks);
     if (conv.filter_bytes() > kLargeFilterBytes)
-      most = std::min(most, batch * static_cast<double>(conv.out_h * conv.out_w) / kLargeFilterPositions);
+      most = std::min(most, batch * static_cast<double>(conv.out_places()) / kLargeFilterPositions);
     const auto wanted = static_cast<std::int64_t>(
         std::clamp(conv.flops_an_image() * batch / kBlockFlops, 1.0, std::max(most, 1.0)));
     images = (conv.batch + wanted - 1) / wanted;
@@ -47,24 +47,47 @@ struct Blocks {
 struct Description {
   const Convolution& conv;
 
-  memory::desc in(std::int64_t images) const { return image(images, conv.in_c, conv.in_h, conv.in_w); }
-  memory::desc out(std::int64_t images) const { return image(images, conv.out_c, conv.out_h, conv.out_w); }
-  memory::desc image(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) const {
-    return {{n, c, h, w}, memory::data_type::f32, conv.window.axes.nchw() ? tag::nchw : tag::nhwc};
+  memory::desc in(std::int64_t images) const {
+    return image(images, conv.in_c, {conv.in_d, conv.in_h, conv.in_w});
+  }
+  memory::desc out(std::int64_t images) const {
+    return image(images, conv.out_c, {conv.out_d, conv.out_h, conv.out_w});
+  }
+  memory::desc image(std::int64_t n, std::int64_t c, const memory::dims& places) const {
+    const bool first = conv.window.axes.nchw();
+    memory::dims sizes{n, c};
+    append(sizes, places);
+    if (is_volume()) return {sizes, memory::data_type::f32, first ? tag::ncdhw : tag::ndhwc};
+    return {sizes, memory::data_type::f32, first ? tag::nchw : tag::nhwc};
   }
   /// The filter as the graph has it, or in any layout.
   memory::desc filter(bool any) const {
-    const std::int64_t kh = conv.window.h.kernel, kw = conv.window.w.kernel;
-    if (conv.groups == 1)
-      return {{conv.out_c, conv.in_c, kh, kw}, memory::data_type::f32, any ? tag::any : tag::hwio};
-    return {{conv.groups, conv.out_c / conv.groups, conv.in_c / conv.groups, kh, kw},
-            memory::data_type::f32,
-            any ? tag::any : tag::hwigo};
+    memory::dims sizes{conv.out_c, conv.in_c};
+    if (conv.groups != 1) sizes = {conv.groups, conv.out_c / conv.groups, conv.in_c / conv.groups};
+    append(sizes, {conv.window.d.kernel, conv.window.h.kernel, conv.window.w.kernel});
+    const tag own =
+        conv.groups == 1 ? (is_volume() ? tag::dhwio : tag::hwio) : (is_volume() ? tag::dhwigo : tag::hwigo);
+    return {sizes, memory::data_type::f32, any ? tag::any : own};
   }
-  memory::dims strides() const { return {conv.window.h.stride, conv.window.w.stride}; }
-  memory::dims dilations() const { return {conv.window.h.dilation - 1, conv.window.w.dilation - 1}; }
-  memory::dims before() const { return {conv.window.h.pad_before, conv.window.w.pad_before}; }
-  memory::dims after() const { return {conv.window.h.pad_after, conv.window.w.pad_after}; }
+  memory::dims strides() const { return of_axes(&WindowAxis::stride); }
+  memory::dims dilations() const {  // oneDNN counts what lies between
+    memory::dims between = of_axes(&WindowAxis::dilation);
+    for (auto& each : between) --each;
+    return between;
+  }
+  memory::dims before() const { return of_axes(&WindowAxis::pad_before); }
+  memory::dims after() const { return of_axes(&WindowAxis::pad_after); }
+
+  bool is_volume() const { return conv.window.axes.volumes(); }
+  /// The sizes of depth, height and width; an image has no depth.
+  void append(memory::dims& sizes, const memory::dims& places) const {
+    sizes.insert(sizes.end(), places.begin() + (is_volume() ? 0 : 1), places.end());
+  }
+  memory::dims of_axes(std::int64_t WindowAxis::*member) const {
+    memory::dims numbers;
+    append(numbers, {conv.window.d.*member, conv.window.h.*member, conv.window.w.*member});
+    return numbers;
+  }
 
   static dnnl::primitive_attr attributes() {
     dnnl::primitive_attr attr;
@@ -230,11 +253,11 @@ PreparedKernel prepare_convolution(const PrepareContext& c, const Convolution& c
                                                  {DNNL_ARG_DST, unbound(p.dst_desc())},
                                                  {DNNL_ARG_SCRATCHPAD, unbound(p.scratchpad_desc())}});
       });
-  return image_kernel(c,
-                      std::make_shared<ImagePass>(std::move(calls), d.filter(false),
-                                                  blocks.images * conv.in_h * conv.in_w * conv.in_c,
-                                                  blocks.images * conv.out_h * conv.out_w * conv.out_c),
-                      0, 1);
+  return image_kernel(
+      c,
+      std::make_shared<ImagePass>(std::move(calls), d.filter(false), blocks.images * conv.in_image(),
+                                  blocks.images * conv.out_image()),
+      0, 1);
 }
 
 PreparedKernel prepare_convolution_backward_input(const PrepareContext& c, const Convolution& conv) {
@@ -250,11 +273,11 @@ PreparedKernel prepare_convolution_backward_input(const PrepareContext& c, const
                                                        {DNNL_ARG_DIFF_SRC, unbound(p.diff_src_desc())},
                                                        {DNNL_ARG_SCRATCHPAD, unbound(p.scratchpad_desc())}});
       });
-  return image_kernel(c,
-                      std::make_shared<ImagePass>(std::move(calls), d.filter(false),
-                                                  blocks.images * conv.out_h * conv.out_w * conv.out_c,
-                                                  blocks.images * conv.in_h * conv.in_w * conv.in_c),
-                      2, 1);
+  return image_kernel(
+      c,
+      std::make_shared<ImagePass>(std::move(calls), d.filter(false), blocks.images * conv.out_image(),
+                                  blocks.images * conv.in_image()),
+      2, 1);
 }
 
 PreparedKernel prepare_convolution_backward_filter(const PrepareContext& c, const Convolution& conv) {
@@ -271,9 +294,8 @@ PreparedKernel prepare_convolution_backward_filter(const PrepareContext& c, cons
                          {DNNL_ARG_DIFF_WEIGHTS, unbound(p.diff_weights_desc())},
                          {DNNL_ARG_SCRATCHPAD, unbound(p.scratchpad_desc())}});
       });
-  auto pass = std::make_shared<FilterPass>(FilterPass{std::move(calls), nullptr, 0,
-                                                      blocks.images * conv.in_h * conv.in_w * conv.in_c,
-                                                      blocks.images * conv.out_h * conv.out_w * conv.out_c});
+  auto pass = std::make_shared<FilterPass>(FilterPass{
+      std::move(calls), nullptr, 0, blocks.images * conv.in_image(), blocks.images * conv.out_image()});
   pass->part_bytes = padded(pass->blocks.filter.get_size());
   if (pass->blocks.filter != d.filter(false))
     pass->reorder = std::make_unique<DnnlCall>(reorder_call(pass->blocks.filter, d.filter(false)));

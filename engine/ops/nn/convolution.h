@@ -1,7 +1,8 @@
-// Two-dimensional convolutions, plain and depthwise, forward and backward: the kernels of Conv2D and its kin,
-// by oneDNN, float32. The batch is cut into blocks by shapes alone. Filters are reordered into the layout
-// that the primitive wants inside run, into scratch; images are used where they are (for NHWC that is also
-// the fastest layout). A filter's gradient is the sum of the blocks' parts in the order of the blocks.
+// Convolutions of images and volumes, plain and depthwise, forward and backward: the kernels of Conv2D,
+// Conv3D and their kin, by oneDNN, float32. The batch is cut into blocks by shapes alone. Filters are
+// reordered into the layout that the primitive wants inside run, into scratch; images are used where they are
+// (for NHWC that is also the fastest layout). A filter's gradient is the sum of the blocks' parts in the
+// order of the blocks.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +14,27 @@ namespace braid {
 
 /// Filters are [kernel h, kernel w, in channels / groups, out channels], the groups' channels one after the
 /// other; depthwise, [kernel h, kernel w, groups, out channels / groups], the same elements in the same
-/// order.
+/// order. Those of volumes have the kernel's depth in front. An image is a volume of depth 1.
 struct Convolution {
   std::int64_t batch = 0, groups = 1;
   std::int64_t in_h = 0, in_w = 0, in_c = 0;
   std::int64_t out_h = 0, out_w = 0, out_c = 0;
+  std::int64_t in_d = 1, out_d = 1;
   Window window;
 
-  /// REQUIRES: known sizes.
-  bool is_empty() const { return batch * in_h * in_w * in_c * out_h * out_w * out_c == 0; }
-  double flops_an_image() const {
-    return 2.0 * static_cast<double>(out_h * out_w * out_c) * products_an_output();
-  }
+  // REQUIRES: known sizes.
+  bool is_empty() const { return batch * in_image() * out_image() == 0; }
+  std::int64_t in_image() const { return in_d * in_h * in_w * in_c; }
+  std::int64_t out_places() const { return out_d * out_h * out_w; }
+  std::int64_t out_image() const { return out_places() * out_c; }
+  std::int64_t taps() const { return window.d.kernel * window.h.kernel * window.w.kernel; }
+  double flops_an_image() const { return 2.0 * static_cast<double>(out_image()) * products_an_output(); }
   double filter_bytes() const { return sizeof(float) * static_cast<double>(out_c) * products_an_output(); }
-  double products_an_output() const {
-    return static_cast<double>(window.h.kernel * window.w.kernel * in_c / groups);
-  }
+  double products_an_output() const { return static_cast<double>(taps() * in_c / groups); }
 };
 
-/// The convolution of a node of the Conv2D or DepthwiseConv2dNative family that maps images `in` under
-/// `filter`; sizes may be unknown. Calls `fail` when the attributes and shapes make none.
+/// The convolution of a node of the Conv2D, DepthwiseConv2dNative or Conv3D family that maps images `in`
+/// under `filter`; sizes may be unknown. Calls `fail` when the attributes and shapes make none.
 Convolution make_convolution(const Node& node, const Shape& in, const Shape& filter, const Fail& fail);
 
 /// Inputs: images, filter. Output: images.

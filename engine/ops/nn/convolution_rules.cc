@@ -8,22 +8,29 @@ namespace braid {
 Convolution make_convolution(const Node& node, const Shape& in, const Shape& filter, const Fail& fail) {
   Convolution conv;
   const bool is_depthwise = node.op->name.starts_with("Depthwise");
-  conv.window = read_window(node.attrs, fail);
+  const bool volumes = node.op->name.starts_with("Conv3D");
+  conv.window = read_window(node.attrs, fail, volumes);
   const ImageAxes& axes = conv.window.axes;
   conv.batch = in[axes.n];
   conv.in_h = in[axes.h];
   conv.in_w = in[axes.w];
   conv.in_c = in[axes.c];
-  conv.window.h.kernel = filter[0];
-  conv.window.w.kernel = filter[1];
-  if (conv.in_c == Shape::kUnknown) conv.in_c = filter[2];
-  conv.out_c = filter[3];
-  if (filter[2] != Shape::kUnknown && conv.in_c != filter[2]) {
-    const bool fits = !is_depthwise && filter[2] > 0 && conv.in_c % filter[2] == 0;
-    if (fits) conv.groups = conv.in_c / filter[2];
+  const int channels = axes.rank() - 2;  // the filter's axis
+  conv.window.h.kernel = filter[channels - 2];
+  conv.window.w.kernel = filter[channels - 1];
+  if (volumes) {
+    conv.in_d = in[axes.d];
+    conv.window.d.kernel = filter[0];
+    conv.out_d = resolve_axis(conv.window.d, conv.window.padding, conv.in_d, fail);
+  }
+  if (conv.in_c == Shape::kUnknown) conv.in_c = filter[channels];
+  conv.out_c = filter[channels + 1];
+  if (filter[channels] != Shape::kUnknown && conv.in_c != filter[channels]) {
+    const bool fits = !is_depthwise && filter[channels] > 0 && conv.in_c % filter[channels] == 0;
+    if (fits) conv.groups = conv.in_c / filter[channels];
     if (!fits || conv.groups == 0 || (conv.out_c != Shape::kUnknown && conv.out_c % conv.groups != 0))
       fail(fmt::format("images of shape {} have {} channels, filter {} takes {}", in.to_string(), conv.in_c,
-                       filter.to_string(), filter[2]));
+                       filter.to_string(), filter[channels]));
   }
   if (is_depthwise) {
     conv.groups = conv.in_c;

@@ -15,6 +15,7 @@ braid_op_family(nn
   GRAPH_KERNELS
     in_top_k
     lrn
+    pool3d
     recurrent
     resize
   CUDA_ONLY

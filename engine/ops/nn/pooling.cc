@@ -8,33 +8,39 @@ namespace braid {
 
 Pooling make_pooling(const Node& node, const Shape& in, const Fail& fail) {
   Pooling p;
-  p.window = read_window(node.attrs, fail);
+  const bool volumes = node.op->name.find("3D") != std::string::npos;
+  p.window = read_window(node.attrs, fail, volumes);
   const ImageAxes& axes = p.window.axes;
   const auto ksize = node.attrs.require<std::vector<std::int64_t>>("ksize");
-  if (ksize.size() != 4 || ksize[static_cast<std::size_t>(axes.n)] != 1 ||
-      ksize[static_cast<std::size_t>(axes.c)] != 1)
-    fail("attribute ksize must have 4 numbers, 1 for batch and channels");
-  p.window.h.kernel = ksize[static_cast<std::size_t>(axes.h)];
-  p.window.w.kernel = ksize[static_cast<std::size_t>(axes.w)];
-  if (p.window.h.kernel < 1 || p.window.w.kernel < 1) fail("attribute ksize must be at least 1");
+  const auto at = [&ksize](int axis) { return ksize[static_cast<std::size_t>(axis)]; };
+  if (ksize.size() != static_cast<std::size_t>(axes.rank()) || at(axes.n) != 1 || at(axes.c) != 1)
+    fail(fmt::format("attribute ksize must have {} numbers, 1 for batch and channels", axes.rank()));
+  p.window.h.kernel = at(axes.h);
+  p.window.w.kernel = at(axes.w);
+  if (volumes) p.window.d.kernel = at(axes.d);
   constexpr std::int64_t kMost = 1 << 30;
-  if (p.window.h.kernel > kMost || p.window.w.kernel > kMost)
-    fail(fmt::format("attribute ksize must be at most {}", kMost));
-  for (WindowAxis* axis : {&p.window.h, &p.window.w})
+  for (const WindowAxis* axis : {&p.window.d, &p.window.h, &p.window.w}) {
+    if (axis->kernel < 1) fail("attribute ksize must be at least 1");
+    if (axis->kernel > kMost) fail(fmt::format("attribute ksize must be at most {}", kMost));
     if (axis->pad_before >= axis->kernel || axis->pad_after >= axis->kernel)
       fail(fmt::format("a padding of {} hides a whole window of {}",
                        std::max(axis->pad_before, axis->pad_after), axis->kernel));
+  }
   p.images = in[axes.n];
   p.channels = in[axes.c];
   p.in_h = in[axes.h];
   p.in_w = in[axes.w];
   p.out_h = resolve_axis(p.window.h, p.window.padding, p.in_h, fail);
   p.out_w = resolve_axis(p.window.w, p.window.padding, p.in_w, fail);
+  if (volumes) {
+    p.in_d = in[axes.d];
+    p.out_d = resolve_axis(p.window.d, p.window.padding, p.in_d, fail);
+  }
   return p;
 }
 
 Shape pooled_shape(const Pooling& p) {
-  return image_shape(p.window.axes, p.images, p.out_h, p.out_w, p.channels);
+  return image_shape(p.window.axes, p.images, p.out_h, p.out_w, p.channels, p.out_d);
 }
 
 Pooling prepared_pooling(const PrepareContext& c, const Shape& in) {

@@ -1,5 +1,5 @@
-// Pooling windows over images: what an op's attributes and shapes make of them, for the kernels of CPU
-// (pool2d.cc) and CUDA (pool2d.cu). Thread rule: pure functions.
+// Pooling windows over images and volumes: what an op's attributes and shapes make of them, for the kernels
+// of CPU (pool2d.cc, pool3d.cc) and CUDA (pool2d.cu, pool3d.cu). Thread rule: pure functions.
 #pragma once
 
 #include "engine/ir/op.h"
@@ -8,20 +8,23 @@
 
 namespace braid {
 
+/// An image is a volume of depth 1.
 struct Pooling {
   std::int64_t images = 0, channels = 0;
   std::int64_t in_h = 0, in_w = 0, out_h = 0, out_w = 0;
+  std::int64_t in_d = 1, out_d = 1;
   Window window;
 
-  BRAID_INLINE std::int64_t in_image() const { return in_h * in_w * channels; }
-  BRAID_INLINE std::int64_t out_image() const { return out_h * out_w * channels; }
-  std::int64_t taps() const { return window.h.kernel * window.w.kernel; }
+  BRAID_INLINE std::int64_t in_image() const { return in_d * in_h * in_w * channels; }
+  BRAID_INLINE std::int64_t out_image() const { return out_d * out_h * out_w * channels; }
+  std::int64_t taps() const { return window.d.kernel * window.h.kernel * window.w.kernel; }
 };
 
-/// Pooling of images of shape `in`; sizes may be unknown. `images` and `channels` are the tensor's own axes.
+/// Pooling of images of shape `in`, or of volumes where the node is of MaxPool3D's kin; sizes may be unknown.
+/// `images` and `channels` are the tensor's own axes.
 Pooling make_pooling(const Node& node, const Shape& in, const Fail& fail);
 Shape pooled_shape(const Pooling& p);
-/// For a kernel; NCHW is seen as N * C images of one channel.
+/// For a kernel; NCHW (NCDHW) is seen as N * C images of one channel.
 Pooling prepared_pooling(const PrepareContext& c, const Shape& in);
 
 /// The part of a window that lies inside the input.
