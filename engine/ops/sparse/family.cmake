@@ -5,6 +5,7 @@ braid_op_family(sparse
     bag_grad
     bucket_ids
     bucket_rows
+    experts
     fill_empty_rows_grad
     hot_rows
     segment_reduce
