@@ -282,7 +282,7 @@ void add_plan_of_job(CLI::App& sub, CLI::Option& job, GraphOptions& options) {
   add_options_of_job(sub, job, options.set, options.data_dir);
   sub.add_option("--workers", options.workers,
                  "With --job: number of workers; the step is that of one of them (PS, ALLREDUCE,\n"
-                 "HYBRID, PIPELINE, TENSOR)")
+                 "HYBRID, PIPELINE, TENSOR, EXPERTS)")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str()
       ->needs(&job);

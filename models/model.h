@@ -33,6 +33,15 @@ struct IdField {
   bool weighted = false;    // a ragged one has weights
 };
 
+/// A sparse mixture of experts (job.proto, message Mixture).
+struct MixtureConfig {
+  std::int64_t experts = 0;  // 0: layers are dense
+  std::int64_t choices = 2;
+  double capacity_factor = 1.25;
+  double balance = 0.01;
+  std::int64_t groups = 1;
+};
+
 /// What a job says about its model (job.proto, message Model), and what its data looks like.
 struct ModelConfig {
   std::vector<std::int64_t> hidden;  // empty: the model's default
@@ -41,6 +50,7 @@ struct ModelConfig {
   std::int64_t classes = 0;
   double embedding_init = 0;  // embeddings begin uniform in +- this; 0: as the model has them
   std::int64_t experts = 0;
+  MixtureConfig mixture = {};
   std::vector<std::int64_t> bottom;  // widths of dlrm_v2's bottom layers; empty: its default, likewise below
   std::int64_t cross_layers = 0, cross_rank = 0;
   std::int64_t layers = 0, heads = 0;  // of hstu

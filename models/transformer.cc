@@ -3,7 +3,8 @@
 // in pre-norm order (Xiong et al. 2020), which trains without warm-up:
 //   x = x + Attention(LN(x));   x = x + W_2 relu(W_1 LN(x))
 //   Attention: softmax(Q K^T / sqrt(d)) V for each of four heads;   LN(x) = g (x - m) / sqrt(v + 1e-5) + s
-// Dropout is applied to the sum of the embeddings and to what each layer adds to x.
+// Dropout is applied to the sum of the embeddings and to what each layer adds to x. With model.mixture the
+// feed-forward networks are sparse mixtures of experts (mixture.h), whose load-balancing losses are added.
 // Columns: "tokens" [B, L] int64, "label" [B] int64. `hidden` gives the feed-forward width of each layer.
 //
 // Initial values are those of fairseq: tokens and places normal of deviation 1 / sqrt(dim), layers Glorot
@@ -13,6 +14,7 @@
 #include "base/error.h"
 #include "models/common.h"
 #include "models/id_columns.h"
+#include "models/mixture.h"
 
 namespace braid {
 namespace {
@@ -49,6 +51,24 @@ Output attention(GraphBuilder& b, const Output& x, const Sizes& sizes) {
   return b.dense("output", joined, sizes.dim, sizes.dim, false);
 }
 
+/// x [B L, dim] -> [B L, dim]; appends what a mixture adds to the loss.
+Output feed_forward(GraphBuilder& b, const ModelConfig& config, const Output& x, std::int64_t dim,
+                    std::int64_t hidden, std::vector<Output>& balances) {
+  if (config.mixture.experts == 0)
+    return b.dense("outer", b.dense("inner", x, dim, hidden, true), hidden, dim, false);
+  const MixtureLayer layer = mixture_layer(b, "experts", x, dim, hidden, config.mixture);
+  balances.push_back(layer.balance);
+  return layer.y;
+}
+
+Output with_balances(GraphBuilder& b, const ModelConfig& config, const Output& loss,
+                     const std::vector<Output>& balances) {
+  if (balances.empty() || config.mixture.balance == 0) return loss;
+  const Output sum = b.op("AddN", balances, {{"N", static_cast<std::int64_t>(balances.size())}}, "balance");
+  const Output factor = b.constant(Tensor::scalar(static_cast<float>(config.mixture.balance)), "factor");
+  return b.add(loss, b.mul(sum, factor));
+}
+
 }  // namespace
 
 ModelGraph build_transformer(const ModelConfig& config) {
@@ -72,15 +92,17 @@ ModelGraph build_transformer(const ModelConfig& config) {
   const Output places = b.read(b.variable("places", Shape{sizes.length, dim}, {.init = init}));
   const Output words = b.reshape(b.gather(table, b.reshape(tokens, {-1})), {-1, sizes.length, dim});
   Output x = dropout(b, b.reshape(b.add(words, places), {-1, dim}), config.dropout);  // [B L, dim]
+  std::vector<Output> balances;
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const NameScope scope(b, "layer" + std::to_string(l));
     x = b.add(x, dropout(b, attention(b, layer_norm(b, "norm0", x, dim), sizes), config.dropout));
-    const Output inner = b.dense("inner", layer_norm(b, "norm1", x, dim), dim, layers[l], true);
-    x = b.add(x, dropout(b, b.dense("outer", inner, layers[l], dim, false), config.dropout));
+    const Output added = feed_forward(b, config, layer_norm(b, "norm1", x, dim), dim, layers[l], balances);
+    x = b.add(x, dropout(b, added, config.dropout));
   }
   const Output normal = b.reshape(layer_norm(b, "norm", x, dim), {-1, sizes.length, dim});
   const Output logits = b.dense("logits", b.reduce_mean(normal, {1}), dim, classes, false);
-  const Output loss = mean_softmax_loss(b, logits, label, classes, weights);
+  const Output loss =
+      with_balances(b, config, mean_softmax_loss(b, logits, label, classes, weights), balances);
   return finish_model(b, loss, logits, {"tokens", "label"}, "label", Prediction::Classes, weights);
 }
 

@@ -24,6 +24,8 @@ ModelConfig model_config(const proto::Job& job, const Table& table) {
   config.classes = job.model().classes();
   config.embedding_init = job.model().embedding_init();
   config.experts = job.model().experts();
+  if (const proto::Mixture& said = job.model().mixture(); said.experts() > 0)
+    config.mixture = {said.experts(), said.choices(), said.capacity_factor(), said.balance(), said.groups()};
   config.bottom.assign(job.model().bottom().begin(), job.model().bottom().end());
   config.cross_layers = job.model().cross_layers();
   config.cross_rank = job.model().cross_rank();

@@ -256,8 +256,8 @@ void check_job(const proto::Job& job) {
   check_strategy(job.strategy(), check);
   check_methods(job, check);
   check_pipeline(job, check);
-  const std::string no_tensor = objection_to_tensor(job);
-  check.require(no_tensor.empty(), no_tensor);
+  const std::string no_mesh = objection_to_mesh(job);
+  check.require(no_mesh.empty(), no_mesh);
   const std::string no_elastic = objection_to_elastic(job);
   check.require(no_elastic.empty(), no_elastic);
   const std::string& ports = job.strategy().data_ports();

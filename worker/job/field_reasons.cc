@@ -78,6 +78,10 @@ Reason no_labels() {
 Reason no_experts() {
   return model_without("experts and tasks", [](std::string_view m) { return m == "mmoe"; });
 }
+Reason no_mixture() {
+  return when([](const FieldScope& at) { return at.job.model().mixture().experts() == 0; },
+              "model.mixture.experts is not set");
+}
 
 Reason no_tables_or_columns() {
   return [reason = no_embeddings()](const FieldScope& at) {
@@ -280,6 +284,14 @@ Reason strategy_is_not(Strategy::Kind kind) {
   return [kind](const FieldScope& at) {
     const auto its = at.job.strategy().kind();
     return its == kind ? std::string() : "strategy.kind is " + Strategy::Kind_Name(its);
+  };
+}
+Reason strategy_has_no_mesh() {
+  return [](const FieldScope& at) {
+    const auto its = at.job.strategy().kind();
+    return its == Strategy::TENSOR || its == Strategy::EXPERTS
+               ? std::string()
+               : "strategy.kind is " + Strategy::Kind_Name(its);
   };
 }
 Reason workers_all_reduce_nothing() {

@@ -26,6 +26,7 @@ Reason no_embeddings();
 Reason no_classes();
 Reason no_labels();
 Reason no_experts();
+Reason no_mixture();
 Reason no_tables_or_columns();  // neither tables of its own nor, as a graph, columns whose ids are hashed
 Reason model_is_graph();
 Reason model_is_not(const char* name);
@@ -73,6 +74,7 @@ Reason measuring_is_off();
 
 // Of the strategy, the updates and what comes out.
 Reason strategy_is_not(proto::Strategy::Kind kind);
+Reason strategy_has_no_mesh();        // neither TENSOR nor EXPERTS
 Reason workers_all_reduce_nothing();  // neither ALLREDUCE nor MIRRORED
 Reason strategy_is_local();
 Reason strategy_is_pipeline();  // no gradient travels

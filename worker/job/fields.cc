@@ -63,6 +63,12 @@ void add_model(std::vector<JobField>& table) {
       field("model.cross_rank").in(not_negative()).default_elsewhere("512").idle(model_is_not("dlrm_v2")),
       field("model.layers").in(not_negative()).default_elsewhere("3").idle(model_is_not("hstu")),
       field("model.heads").in(not_negative()).default_elsewhere("4").idle(model_is_not("hstu")),
+      field("model.mixture").idle(model_is_not("transformer")),
+      field("model.mixture.experts").in(not_negative()),
+      field("model.mixture.choices").by_default(2).in(positive()).idle(no_mixture()),
+      field("model.mixture.capacity_factor").by_default(1.25).in(not_negative()).idle(no_mixture()),
+      field("model.mixture.balance").by_default(0.01).in(not_negative()).idle(no_mixture()),
+      field("model.mixture.groups").by_default(1).in(positive()).idle(no_mixture()),
       field("model.dropout").in(share()).idle(model_is_graph()));
 }
 
@@ -296,11 +302,20 @@ void add_shared_models(std::vector<JobField>& table) {
       field("strategy.pipeline").idle(strategy_is_not(Strategy::PIPELINE)),
       field("strategy.pipeline.micro_batches").by_default(4).in(at_most(256)),
       field("strategy.pipeline.schedule"), field("strategy.pipeline.stage"),
-      field("strategy.pipeline.stage.match"), field("strategy.mesh").idle(strategy_is_not(Strategy::TENSOR)),
+      field("strategy.pipeline.stage.match"), field("strategy.mesh").idle(strategy_has_no_mesh()),
       field("strategy.mesh.data")
-          .default_elsewhere("workers / tensor, or 1 where tensor is absent too")
+          .default_elsewhere("workers / tensor (experts), or 1 where that is absent too")
           .in(at_most(65536)),
-      field("strategy.mesh.tensor").default_elsewhere("workers / data").in(at_most(65536)),
+      field("strategy.mesh.tensor")
+          .default_elsewhere("workers / data")
+          .in(at_most(65536))
+          .idle(strategy_is_not(Strategy::TENSOR)),
+      field("strategy.mesh.experts")
+          .default_elsewhere("workers / data")
+          .in(at_most(65536))
+          .idle(strategy_is_not(Strategy::EXPERTS)),
+      field("strategy.experts").idle(strategy_is_not(Strategy::EXPERTS)), field("strategy.experts.match"),
+      field("strategy.experts.automatic").by_default(true),
       field("strategy.tensor").idle(strategy_is_not(Strategy::TENSOR)), field("strategy.tensor.layer"),
       field("strategy.tensor.layer.match"), field("strategy.tensor.layer.split"),
       field("strategy.tensor.automatic").by_default(true),

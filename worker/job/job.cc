@@ -141,7 +141,8 @@ comm::TlsOptions tls_options(const proto::Job& job) {
 bool has_communicator(const proto::Job& job) {
   const auto kind = job.strategy().kind();
   return is_all_reduce(job) || kind == proto::Strategy::HYBRID || kind == proto::Strategy::PS_ALLREDUCE ||
-         kind == proto::Strategy::PIPELINE || kind == proto::Strategy::TENSOR;
+         kind == proto::Strategy::PIPELINE || kind == proto::Strategy::TENSOR ||
+         kind == proto::Strategy::EXPERTS;
 }
 
 bool is_all_reduce(const proto::Job& job) {

@@ -44,8 +44,8 @@ void check_execution(const proto::Job& job);  // the same of streams and runtime
 /// Whether rows of the input's format can be read while they are used.
 bool can_stream(const proto::Input& input);
 
-/// Whether its workers exchange among each other: ALLREDUCE, MIRRORED, HYBRID, PS_ALLREDUCE, PIPELINE and
-/// TENSOR.
+/// Whether its workers exchange among each other: ALLREDUCE, MIRRORED, HYBRID, PS_ALLREDUCE, PIPELINE,
+/// TENSOR and EXPERTS.
 bool has_communicator(const proto::Job& job);
 /// Whether every worker holds all variables and gradients are summed: ALLREDUCE, and among replicas MIRRORED.
 bool is_all_reduce(const proto::Job& job);

@@ -1,5 +1,5 @@
-// Strategy TENSOR: how its workers are a mesh of groups, and what a job of it may not have. Worker r is
-// number r % tensor of group r / tensor. Thread rule: values and pure functions.
+// Strategies TENSOR and EXPERTS: how their workers are a mesh of groups, and what a job of them may not have.
+// Worker r is number r % tensor of group r / tensor. Thread rule: values and pure functions.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace braid::worker {
 
 struct Mesh {
   int data = 1;    // groups, which share the rows of a step
-  int tensor = 1;  // workers of a group, which share its layers
+  int tensor = 1;  // workers of a group, which share its layers; of EXPERTS: its experts
 
   int group_of(int rank) const { return rank / tensor; }
   int place_of(int rank) const { return rank % tensor; }
@@ -22,11 +22,11 @@ struct Mesh {
   std::vector<int> data_ranks(int rank) const;
 };
 
-/// Of a job of TENSOR with so many workers; of all other jobs one worker a group. Throws: InvalidArgument
-/// where strategy.mesh is of another number of workers.
+/// Of a job of TENSOR or EXPERTS with so many workers; of all other jobs one worker a group. Throws:
+/// InvalidArgument where strategy.mesh is of another number of workers.
 Mesh mesh_of(const proto::Job& job, int world);
 
-/// What of the job does not go with TENSOR, and why; empty: nothing, or another strategy.
-std::string objection_to_tensor(const proto::Job& job);
+/// What of the job does not go with TENSOR or EXPERTS, and why; empty: nothing, or another strategy.
+std::string objection_to_mesh(const proto::Job& job);
 
 }  // namespace braid::worker

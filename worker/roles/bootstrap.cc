@@ -121,7 +121,7 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
   if (kind == proto::Strategy::LOCAL && cluster.world > 1)
     refuse(
         fmt::format("supports one worker, and this cluster has {}; set strategy.kind=ALLREDUCE, HYBRID, "
-                    "PIPELINE, TENSOR or PS",
+                    "PIPELINE, TENSOR, EXPERTS or PS",
                     cluster.world));
 }
 

@@ -85,7 +85,8 @@ StepOutcome FedSteps::step(std::vector<Tensor> batch) {
   const float loss = result.fetches[0].data<float>()[0];
   ++self.done;
   const TrainingGraph& training = self.built->training;
-  const bool skipped = training.skipped.valid() && result.fetches.back().data<float>()[0] != 0;
+  const std::size_t at = training.stop_votes.valid() ? 2 : 1;
+  const bool skipped = training.skipped.valid() && result.fetches[at].data<float>()[0] != 0;
   if (!skipped) require_finite_loss(self.job, result.step, loss, rate);
   return {result.step, loss, result.seconds, skipped};
 }

@@ -115,6 +115,13 @@ void RunReport::begin(std::uint64_t first, std::uint64_t job_step, std::uint64_t
   resume();
 }
 
+void RunReport::count_dropped(std::int64_t choices) {
+  if (!dropped_tokens_)
+    dropped_tokens_ = &run_.monitor.registry().counter(
+        "braid_dropped_tokens_total", "Choices of experts that were dropped, as the experts were full.");
+  dropped_tokens_->add(static_cast<double>(choices));
+}
+
 void RunReport::record(const StepOutcome& outcome) {
   loss_ = outcome.loss;
   const double rate = learning_rate(run_.job, outcome.job_step, total_);
@@ -125,7 +132,8 @@ void RunReport::record(const StepOutcome& outcome) {
   if (outcome.step + 1 == traced_until_) run_.runtime.trace()->set_recording(false);
   events_.step(outcome.step, loss_, rate,
                seconds > 0 ? static_cast<double>(recorded_ * share_.global_rows) / seconds : 0);
-  step_log_.write(outcome.step, loss_, rows, outcome.seconds, outcome.skipped);
+  step_log_.write(outcome.step, loss_, rows, outcome.seconds, outcome.skipped, outcome.dropped);
+  if (outcome.dropped) count_dropped(*outcome.dropped);
   skipped_in_a_row_ = outcome.skipped ? skipped_in_a_row_ + 1 : 0;
   if (outcome.skipped && skipped_steps_) skipped_steps_->add();
   if (skipped_in_a_row_ == kMostSkipped)

@@ -65,6 +65,11 @@ class RunReport {
   std::uint64_t skipped_steps() const {
     return skipped_steps_ ? static_cast<std::uint64_t>(skipped_steps_->value()) : 0;
   }
+  /// Choices of experts so far; nothing where a model has none.
+  std::optional<std::int64_t> dropped_tokens() const {
+    return dropped_tokens_ ? std::optional(static_cast<std::int64_t>(dropped_tokens_->value()))
+                           : std::nullopt;
+  }
   double seconds() const { return seconds_; }
   /// The run ends with the variables of that step; `interrupted`: it is to be resumed.
   void end(std::uint64_t step, bool interrupted) { mllog_.end(step, interrupted); }
@@ -79,6 +84,7 @@ class RunReport {
   HostActivity activity() const;      // of all replicas of the process
   double step_seconds() const;        // so far
   void tell_stages(watch::Status& status) const;
+  void count_dropped(std::int64_t choices);
   bool keeps_trace() const;  // beside windows that somebody asks for
   std::string trace_file() const;
 
@@ -97,6 +103,7 @@ class RunReport {
   float loss_ = 0;
   Counter* skipped_steps_ = nullptr;  // of a scaled loss; the registry's
   int skipped_in_a_row_ = 0;
+  Counter* dropped_tokens_ = nullptr;  // of the registry, from the first step that counts them
   std::chrono::steady_clock::time_point begin_;
   double seconds_ = 0;      // until `begin_`
   HostActivity elsewhere_;  // outside of steps: before the first one, and in pauses that are over

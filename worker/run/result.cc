@@ -18,6 +18,7 @@ std::string TrainResult::to_json() const {
     if (!best->checkpoint.empty()) out["best"]["checkpoint"] = best->checkpoint;
   }
   if (skipped_steps) out["skipped_steps"] = *skipped_steps;
+  if (dropped_tokens) out["dropped_tokens"] = *dropped_tokens;
   if (!stopped_early.empty()) out["stopped_early"] = stopped_early;
   out["examples"] = examples;
   out["examples_per_second"] = seconds > 0 ? static_cast<double>(examples) / seconds : 0.0;

@@ -21,8 +21,10 @@ struct TrainResult {
     double value = 0;
     std::string checkpoint;  // its directory; empty: there is none of that step
   };
-  std::optional<Best> best;                    // of several evaluations
-  std::string stopped_early;                   // why; empty: it was not
+  std::optional<Best> best;   // of several evaluations
+  std::string stopped_early;  // why; empty: it was not
+  std::optional<std::int64_t>
+      dropped_tokens;  // of this worker in this run, where a model has experts: choices
   std::optional<std::uint64_t> skipped_steps;  // in this run, where the loss is scaled: gradients overflowed
   std::int64_t examples = 0;                   // consumed by all workers
   double seconds = 0;             // of the steps, without evaluations and checkpoints between them

@@ -186,8 +186,12 @@ StepOutcome TrainingSteps::finish_step() {
   }
   leaves_world_ = !asked && !finished_early_ && (leaves_world_ || wants_next_world(votes));
   stopping_ = stopping_ || leaves_world_;
-  const bool skipped = training.skipped.valid() && result.fetches[hears ? 2 : 1].data<float>()[0] != 0;
-  return {result.step, result.fetches[0].data<float>()[0], result.seconds, skipped, job_step_};
+  std::size_t next = hears ? 2 : 1;
+  const bool skipped = training.skipped.valid() && result.fetches[next++].data<float>()[0] != 0;
+  StepOutcome outcome{result.step, result.fetches[0].data<float>()[0], result.seconds, skipped, job_step_};
+  if (training.dropped.valid())
+    outcome.dropped = static_cast<std::int64_t>(result.fetches[next].data<float>()[0]);
+  return outcome;
 }
 
 std::vector<StepOutcome> TrainingSteps::settle() {

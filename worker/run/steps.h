@@ -29,6 +29,7 @@ struct StepOutcome {
   bool skipped = false;  // gradients overflowed, so nothing was updated
   std::uint64_t job_step =
       0;  // how far the job is: the step, but where workers make different numbers of them
+  std::optional<std::int64_t> dropped = {};  // choices of experts, where a model has such
 };
 
 class TrainingSteps {

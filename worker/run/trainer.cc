@@ -326,6 +326,7 @@ class Run {
     result.measured = parts_.evaluation->last();
     result.best = best();
     result.stopped_early = stopped_early_;
+    result.dropped_tokens = report_->dropped_tokens();
     if (parts_.built->training.loss_scale) result.skipped_steps = report_->skipped_steps();
     result.examples =
         static_cast<std::int64_t>(result.steps) *

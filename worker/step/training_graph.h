@@ -50,6 +50,7 @@ struct TrainingGraph {
   std::vector<FeedInfo> feeds;                  // of a step of the first worker; empty: not known
   std::optional<LossScale> loss_scale;          // gradients are those of the loss times it
   ValueRef skipped;                             // valid: scalar, 1 where the step updates nothing
+  ValueRef dropped;                             // valid: scalar, how many choices of experts the step drops
   std::vector<std::string> targets;             // nodes that run for their effect in each step
   std::vector<std::string> ahead;  // nodes that pay ahead of the step, in its stage, whatever else is there
   ValueRef stop_votes;  // valid: scalar, positive when a worker or server wants all to stop after this step

@@ -20,6 +20,7 @@
 #include "worker/step/loss_scale.h"
 #include "worker/step/micro_batches.h"
 #include "worker/step/next_batch.h"
+#include "worker/step/mixtures.h"
 #include "worker/step/recompute.h"
 
 namespace braid::worker {
@@ -132,6 +133,7 @@ CompileRequest step_request(const ModelGraph& model, const Batcher& batcher, con
   request.fetches = {training.graph.value_name(training.loss)};
   if (training.stop_votes.valid()) request.fetches.push_back(training.graph.value_name(training.stop_votes));
   if (training.skipped.valid()) request.fetches.push_back(training.graph.value_name(training.skipped));
+  if (training.dropped.valid()) request.fetches.push_back(training.graph.value_name(training.dropped));
   request.targets = training.targets;
   return request;
 }
@@ -208,6 +210,7 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
     training.slice_rows = count_slice_rows(training, model.columns, batcher, share);
   training.targets = model.updates;
   leave_out_frozen(job, training);
+  share_token_groups(training, share.world);
   strategy.place_training(training, columns_of(model, batcher, share));
   recompute_some(job, model, batcher, share, training);
   if (cuts)
@@ -218,6 +221,7 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
     training.feeds.push_back(
         {training.graph.parse_value(model.columns[c]), batcher.dtype(c), batcher.shape(c, share.rows_of(0))});
   strategy.rewrite_training(training);
+  count_dropped_tokens(training);
   CompileRequest request = step_request(model, batcher, share, training);
   stage_ahead(job, training.graph, model.columns, training.ahead, request);
   const std::vector<FeedSpec> columns = columns_of(model, batcher, share);

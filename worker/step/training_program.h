@@ -31,7 +31,8 @@ struct TrainingProgram {
   std::shared_ptr<const Program>
       program;  // feeds: the model's columns, or what staging.auto_stage hands over in their place;
                 // fetches: the loss, then the stop votes where the strategy has them, then whether the step
-                // was skipped where the loss is scaled
+                // was skipped where the loss is scaled, then how many choices of experts were dropped
+                // where there are such
   /// Null, or what runs before the first step (worker/step/next_batch.h). Feeds: those of the next batch.
   std::shared_ptr<const Program> before_first = {};
   /// What all workers of an all-reduce must have alike: the whole plan where all have as many rows, else

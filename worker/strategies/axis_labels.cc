@@ -381,6 +381,11 @@ std::optional<AxisLabels> axis_labels(const Graph& inferred, const Node& node) {
   return rule == rules().end() ? pointwise(view) : rule->second(view);
 }
 
+int axis_of_label(const AxisLabels::Labels& labels, int label) {
+  const auto at = std::find(labels.begin(), labels.end(), label);
+  return label == AxisLabels::kNone || at == labels.end() ? -1 : static_cast<int>(at - labels.begin());
+}
+
 std::optional<int> summed_axis(const AxisLabels& labels, int input) {
   if (!labels.adds_up || labels.outputs.size() != 1) return std::nullopt;
   const Labels& out = labels.outputs[0];

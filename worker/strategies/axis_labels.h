@@ -26,6 +26,9 @@ struct AxisLabels {
 /// it needs its inputs whole.
 std::optional<AxisLabels> axis_labels(const Graph& inferred, const Node& node);
 
+/// The axis that has the label; -1: none has.
+int axis_of_label(const AxisLabels::Labels& labels, int label);
+
 /// The first axis of an input that a product sums over, of weights their rows. Nothing: it is no sum.
 std::optional<int> summed_axis(const AxisLabels& labels, int input);
 

@@ -1,10 +1,11 @@
-// braid.GroupGather and braid.GroupReduceScatter where the communicator takes the memory of GPUs: enqueued on
-// the comm stream.
+// braid.GroupGather, braid.GroupAllToAll and braid.GroupReduceScatter where the communicator takes the memory
+// of GPUs: enqueued on the comm stream.
 #include "comm/communicator.h"
 #include "engine/device/accelerator.h"
 #include "engine/ir/op.h"
 #include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/exchange_op.h"
+#include "worker/strategies/group_all_to_all.h"
 #include "worker/strategies/group_gather.h"
 #include "worker/strategies/group_ops.h"
 #include "worker/strategies/step_services.h"
@@ -41,10 +42,22 @@ PreparedKernel prepare_device_scatter(const PrepareContext& context) {
   return kernel;
 }
 
+PreparedKernel prepare_device_all_to_all(const PrepareContext& context) {
+  auto& communicator = require_service<comm::Communicator>(context, "communicator");
+  const auto deadline = require_service<StepServices>(context, "worker").peer_deadline;
+  const GroupAllToAll exchange(context, communicator);
+  PreparedKernel kernel;
+  kernel.run = [&communicator, deadline, exchange](const KernelArgs& args) {
+    exchange.run(communicator, args, WaitContext::with_timeout(deadline));
+  };
+  return kernel;
+}
+
 }  // namespace
 
 void register_group_device_kernels(OpRegistry& registry) {
   registry.add_cuda("braid.GroupGather", prepare_device_gather, on_device);
+  registry.add_cuda("braid.GroupAllToAll", prepare_device_all_to_all, on_device);
   registry.add_cuda("braid.GroupReduceScatter", prepare_device_scatter, on_device);
 }
 

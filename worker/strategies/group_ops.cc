@@ -5,6 +5,7 @@
 #include "comm/communicator.h"
 #include "comm/reduce.h"
 #include "worker/strategies/exchange_op.h"
+#include "worker/strategies/group_all_to_all.h"
 #include "worker/strategies/group_gather.h"
 #include "worker/strategies/step_services.h"
 
@@ -144,6 +145,27 @@ PreparedKernel prepare_host_gather(const PrepareContext& context) {
   return kernel;
 }
 
+PreparedKernel prepare_host_all_to_all(const PrepareContext& context) {
+  auto& communicator = require_service<comm::Communicator>(context, "communicator");
+  const auto deadline = require_service<StepServices>(context, "worker").peer_deadline;
+  const GroupAllToAll exchange(context, communicator);
+  PreparedKernel kernel;
+  kernel.run = [&communicator, deadline, exchange](const KernelArgs& args) {
+    exchange.run(communicator, args, args.wait->at_most(deadline));
+  };
+  return kernel;
+}
+
+void infer_all_to_all(InferContext& context) {
+  const auto members = std::ssize(context.attr<std::vector<std::int64_t>>(kMembers, {}));
+  const Shape& shape = context.shape(0);
+  if (shape.has_rank() &&
+      (shape.rank() == 0 || members == 0 || (shape[0] != Shape::kUnknown && shape[0] % members != 0)))
+    context.fail("shape " + shape.to_string() + " has no equal parts for " + std::to_string(members) +
+                 " members");
+  context.output(context.dtype(0), shape);
+}
+
 }  // namespace
 
 void register_group_ops(OpRegistry& registry) {
@@ -173,6 +195,12 @@ void register_group_ops(OpRegistry& registry) {
   };
   scatter.cpu = prepare_host_scatter;
   registry.add(std::move(scatter));
+
+  OpDef all_to_all = exchange_op("braid.GroupAllToAll", Lane::Comm);
+  all_to_all.min_inputs = all_to_all.max_inputs = 1;
+  all_to_all.infer = infer_all_to_all;
+  all_to_all.cpu = prepare_host_all_to_all;
+  registry.add(std::move(all_to_all));
 
   OpDef gather = exchange_op("braid.GroupGather", Lane::Comm);
   gather.min_inputs = 1;

@@ -105,6 +105,18 @@ class NodeMarks {
 
 }  // namespace
 
+std::vector<FeedSpec> fed_columns(const TrainingGraph& training) {
+  std::vector<FeedSpec> columns;
+  for (const FeedInfo& feed : training.feeds)
+    columns.push_back({training.graph.node(feed.value.node).name, feed.dtype, feed.shape});
+  return columns;
+}
+
+std::int64_t value_bytes(const OutputInfo& info) {
+  return info.shape.is_static() ? info.shape.elements() * static_cast<std::int64_t>(dtype_size(info.dtype))
+                                : 0;
+}
+
 PipelineNodes pipeline_nodes(const TrainingGraph& training, const std::vector<FeedSpec>& columns) {
   PipelineNodes found;
   found.inferred = training.graph;

@@ -4,6 +4,7 @@
 // values and pure functions.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -24,6 +25,11 @@ struct PipelineNodes {
 
   bool is(const std::vector<char>& what, NodeId id) const { return what[static_cast<std::size_t>(id)] != 0; }
 };
+
+/// What a step of the first worker is fed with.
+std::vector<FeedSpec> fed_columns(const TrainingGraph& training);
+/// Of a value with a static shape; 0 of others.
+std::int64_t value_bytes(const OutputInfo& info);
 
 /// Throws: as infer_graph().
 PipelineNodes pipeline_nodes(const TrainingGraph& training, const std::vector<FeedSpec>& columns);

@@ -37,6 +37,8 @@ std::unique_ptr<Strategy> make_strategy(const proto::Job& job, Runtime& runtime,
       return make_pipeline_strategy(job, runtime, peers);
     case proto::Strategy::TENSOR:
       return make_tensor_strategy(job, runtime, peers);
+    case proto::Strategy::EXPERTS:
+      return make_experts_strategy(job, runtime, peers);
     case proto::Strategy::PS_ALLREDUCE:
       return make_ps_allreduce_strategy(job, runtime, peers);
     default:

@@ -152,6 +152,7 @@ std::unique_ptr<Strategy> make_allreduce_strategy(const proto::Job& job, Runtime
 std::unique_ptr<Strategy> make_hybrid_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
 std::unique_ptr<Strategy> make_pipeline_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
 std::unique_ptr<Strategy> make_tensor_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
+std::unique_ptr<Strategy> make_experts_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
 std::unique_ptr<Strategy> make_ps_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
 std::unique_ptr<Strategy> make_ps_allreduce_strategy(const proto::Job& job, Runtime& runtime,
                                                      const Peers& peers);

@@ -7,19 +7,6 @@
 #include "engine/ir/op.h"
 
 namespace braid::worker {
-namespace {
-
-int axis_of_label(const AxisLabels::Labels& labels, int label) {
-  const auto at = std::find(labels.begin(), labels.end(), label);
-  return at == labels.end() ? -1 : static_cast<int>(at - labels.begin());
-}
-
-std::int64_t value_bytes(const OutputInfo& info) {
-  return info.shape.is_static() ? info.shape.elements() * static_cast<std::int64_t>(dtype_size(info.dtype))
-                                : 0;
-}
-
-}  // namespace
 
 std::int64_t LayoutFlow::count(Layout::Kind from, bool backward) const {
   return std::count_if(exchanges.begin(), exchanges.end(), [&](const GroupExchange& exchange) {

@@ -228,13 +228,6 @@ class Planner {
   Axes axes_;
 };
 
-std::vector<FeedSpec> columns_of(const TrainingGraph& training) {
-  std::vector<FeedSpec> columns;
-  for (const FeedInfo& feed : training.feeds)
-    columns.push_back({training.graph.node(feed.value.node).name, feed.dtype, feed.shape});
-  return columns;
-}
-
 }  // namespace
 
 Shape TensorSlice::local_shape() const {
@@ -251,7 +244,7 @@ const TensorSlice* TensorPlan::find(const std::string& variable) const {
 
 std::unique_ptr<TensorPlan> plan_tensor(const TrainingGraph& training, const proto::Tensor& how, int parts) {
   auto plan = std::make_unique<TensorPlan>();
-  plan->nodes = pipeline_nodes(training, columns_of(training));
+  plan->nodes = pipeline_nodes(training, fed_columns(training));
   Planner(training, how, *plan, parts).run();
   return plan;
 }

@@ -7,11 +7,6 @@
 namespace braid::worker {
 namespace {
 
-std::string amount_text(std::int64_t bytes) {
-  const double kib = static_cast<double>(bytes) / 1024;
-  return kib < 1024 ? fmt::format("{:.1f} KiB", kib) : fmt::format("{:.1f} MiB", kib / 1024);
-}
-
 const char* kind_text(const TensorSlice& slice) {
   if (slice.rows) return "ROW";
   return slice.whole.shape.rank() > 1 ? "COLUMN" : "with it";
@@ -42,6 +37,11 @@ std::string pass_text(const LayoutFlow& flow, bool backward) {
 }
 
 }  // namespace
+
+std::string amount_text(std::int64_t bytes) {
+  const double kib = static_cast<double>(bytes) / 1024;
+  return kib < 1024 ? fmt::format("{:.1f} KiB", kib) : fmt::format("{:.1f} MiB", kib / 1024);
+}
 
 std::string tensor_text(const Mesh& mesh, const TensorPlan* plan, std::int64_t gradient_bytes,
                         const Program& step) {

@@ -48,11 +48,13 @@ void StepLog::begin(std::uint64_t first) {
   file_.reset(std::fopen(path_.c_str(), "a"));
 }
 
-void StepLog::write(std::uint64_t step, float loss, std::int64_t examples, double seconds, bool skipped) {
+void StepLog::write(std::uint64_t step, float loss, std::int64_t examples, double seconds, bool skipped,
+                    std::optional<std::int64_t> dropped) {
   if (!file_) return;
   const std::string number = std::isfinite(loss) ? fmt::format("{:.9g}", loss) : "null";  // as JSON has it
-  add(fmt::format("{{\"step\":{},\"loss\":{},\"examples\":{},\"seconds\":{:.9f}{}}}\n", step, number,
-                  examples, seconds, skipped ? ",\"skipped\":true" : ""),
+  add(fmt::format("{{\"step\":{},\"loss\":{},\"examples\":{},\"seconds\":{:.9f}{}{}}}\n", step, number,
+                  examples, seconds, skipped ? ",\"skipped\":true" : "",
+                  dropped ? fmt::format(",\"dropped\":{}", *dropped) : ""),
       step);
 }
 

@@ -1,5 +1,6 @@
 // A JSON line a step, for comparing runs: {"step":3,"loss":0.69,"examples":128,"seconds":0.0021}, and of one
-// that updated nothing (worker/step/loss_scale.h) "skipped":true. Losses are written so that reading them
+// that updated nothing (worker/step/loss_scale.h) "skipped":true; of a model with experts "dropped":17
+// (worker/step/mixtures.h). Losses are written so that reading them
 // back gives the same bits. In a run directory evaluations have lines, too:
 // {"step":100,"evaluation":{"auc":0.7}}, and a run that is resumed adds to its lines.
 #pragma once
@@ -7,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace braid::worker {
@@ -24,7 +26,8 @@ class StepLog {
   /// go.
   void begin(std::uint64_t first);
   /// A file that cannot be written any more, as on a full disk, ends with a warning.
-  void write(std::uint64_t step, float loss, std::int64_t examples, double seconds, bool skipped = false);
+  void write(std::uint64_t step, float loss, std::int64_t examples, double seconds, bool skipped = false,
+             std::optional<std::int64_t> dropped = {});
   /// `measured`: a JSON object.
   void write_evaluation(std::uint64_t step, const std::string& measured);
 

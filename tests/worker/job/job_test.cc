@@ -184,7 +184,7 @@ TEST(JobTest, NumbersThatAreNoValueOfAnEnumAreRefused) {
   EXPECT_EQ(
       message_of([&] { set_job_field(job, "strategy.kind=9"); }),
       "--set strategy.kind=9: kind: unknown value 9; known: LOCAL, PS, ALLREDUCE, HYBRID, PS_ALLREDUCE, "
-      "PIPELINE, TENSOR, MIRRORED");
+      "PIPELINE, TENSOR, MIRRORED, EXPERTS");
   EXPECT_EQ(message_of([&] { set_job_field(job, "staging.capacity=7"); }), "nothing was thrown")
       << "which is a number";
   EXPECT_THAT(message_of([&] { set_job_field(job, "staging.num_threads=many"); }),

@@ -47,6 +47,15 @@ TEST(MeshTest, WorkersOfAGroupAreNeighbours) {
   EXPECT_THAT(mesh.data_ranks(4), ElementsAre(1, 4));
 }
 
+TEST(MeshTest, ExpertsHaveGroupsOfTheirOwnField) {
+  proto::Job job = job_of(2, 7);
+  job.mutable_strategy()->set_kind(proto::Strategy::EXPERTS);
+  EXPECT_EQ(mesh_of(job, 6).tensor, 3) << "mesh.tensor is of TENSOR";
+  job.mutable_strategy()->mutable_mesh()->set_experts(4);
+  EXPECT_EQ(message_of([&] { mesh_of(job, 6); }),
+            "strategy.mesh { data: 2 experts: 4 } is not of 6 workers, which there are");
+}
+
 TEST(MeshTest, OtherStrategiesHaveGroupsOfOne) {
   proto::Job job = job_of(1, 4);
   job.mutable_strategy()->set_kind(proto::Strategy::ALLREDUCE);
