@@ -19,8 +19,8 @@
 #include "worker/step/clip_gradients.h"
 #include "worker/step/loss_scale.h"
 #include "worker/step/micro_batches.h"
-#include "worker/step/next_batch.h"
 #include "worker/step/mixtures.h"
+#include "worker/step/next_batch.h"
 #include "worker/step/recompute.h"
 
 namespace braid::worker {
