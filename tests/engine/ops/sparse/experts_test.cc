@@ -52,9 +52,13 @@ TEST(RouteToExpertsTest, NoSlotIsTakenTwiceAndNoneIsLeftWhereAChoiceIsDropped) {
       const auto place =
           std::pair<std::int64_t, std::int64_t>(chosen.data<std::int32_t>()[i], i / choices / of_group);
       ++(slot < 0 ? dropped : kept)[place];
-      if (slot >= 0) EXPECT_TRUE(taken.insert(slot).second) << slot;
+      if (slot >= 0) {
+        EXPECT_TRUE(taken.insert(slot).second) << slot;
+      }
     }
-    if (factor == 0) EXPECT_TRUE(dropped.empty());
+    if (factor == 0) {
+      EXPECT_TRUE(dropped.empty());
+    }
     std::set<std::int64_t> full;
     for (const auto& [place, count] : dropped) full.insert(kept[place]);
     EXPECT_LE(full.size(), 1u) << "all that drop have the same capacity";
