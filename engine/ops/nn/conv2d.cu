@@ -1,11 +1,10 @@
-// CUDA kernels of Conv2D, Conv3D, their gradients and braid.FusedConv2D: cuDNN (convolution_cudnn.h). The
-// filter is brought into cuDNN's order of axes and back. Images whose paddings in front and behind differ
-// (SAME with a stride), and for which cuDNN has no engine as they are, are padded into scratch memory first,
-// or their gradient is cut out of one that is. A batch for which cuDNN has no engine is taken in parts, each
-// after the other on the stream. Depthwise convolutions are in depthwise_conv2d.cu.
+// CUDA kernels of Conv2D, its gradients and braid.FusedConv2D: cuDNN (convolution_cudnn.h). The filter is
+// brought into cuDNN's order of axes and back. Images whose paddings in front and behind differ (SAME with a
+// stride), and for which cuDNN has no engine as they are, are padded into scratch memory first, or their
+// gradient is cut out of one that is. A batch for which cuDNN has no engine is taken in parts, each after the
+// other on the stream. Depthwise convolutions are in depthwise_conv2d.cu.
 #include <algorithm>
 #include <memory>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -136,32 +135,28 @@ void finish_layer(const Convolution& conv, bool relu, const cuda::ConvolutionArg
     packed ? launch(layer_kernel<4, true>, 4) : launch(layer_kernel<1, true>, 1);
 }
 
-/// Images as [outer, d, h, w, inner] inside padded ones.
+/// Images as [outer, h, w, inner] inside padded ones.
 struct Frame {
-  std::int64_t outer, d, h, w, inner;
-  std::int64_t padded_d, padded_h, padded_w, front, top, left;
+  std::int64_t outer, h, w, inner;
+  std::int64_t padded_h, padded_w, top, left;
 
-  std::int64_t elements() const { return outer * d * h * w * inner; }
-  std::int64_t padded_elements() const { return outer * padded_d * padded_h * padded_w * inner; }
+  std::int64_t elements() const { return outer * h * w * inner; }
+  std::int64_t padded_elements() const { return outer * padded_h * padded_w * inner; }
 };
 
 __global__ void pad_kernel(Frame f, const float* images, float* padded, std::int64_t n) {
   for (std::int64_t i = cuda::grid_index(); i < n; i += cuda::grid_size()) {
-    const std::int64_t pixel = i / f.inner, row = pixel / f.padded_w, plane = row / f.padded_h;
-    const std::int64_t image = plane / f.padded_d, z = plane - image * f.padded_d - f.front;
-    const std::int64_t y = row - plane * f.padded_h - f.top, x = pixel - row * f.padded_w - f.left;
-    const bool inside = z >= 0 && z < f.d && y >= 0 && y < f.h && x >= 0 && x < f.w;
-    padded[i] =
-        inside ? images[(((image * f.d + z) * f.h + y) * f.w + x) * f.inner + (i - pixel * f.inner)] : 0.0F;
+    const std::int64_t pixel = i / f.inner, row = pixel / f.padded_w, image = row / f.padded_h;
+    const std::int64_t y = row - image * f.padded_h - f.top, x = pixel - row * f.padded_w - f.left;
+    const bool inside = y >= 0 && y < f.h && x >= 0 && x < f.w;
+    padded[i] = inside ? images[((image * f.h + y) * f.w + x) * f.inner + (i - pixel * f.inner)] : 0.0F;
   }
 }
 __global__ void crop_kernel(Frame f, const float* padded, float* images, std::int64_t n) {
   for (std::int64_t i = cuda::grid_index(); i < n; i += cuda::grid_size()) {
-    const std::int64_t pixel = i / f.inner, row = pixel / f.w, plane = row / f.h;
-    const std::int64_t image = plane / f.d, z = plane - image * f.d + f.front;
-    const std::int64_t y = row - plane * f.h + f.top, x = pixel - row * f.w + f.left;
-    images[i] = padded[(((image * f.padded_d + z) * f.padded_h + y) * f.padded_w + x) * f.inner +
-                       (i - pixel * f.inner)];
+    const std::int64_t pixel = i / f.inner, row = pixel / f.w, image = row / f.h;
+    const std::int64_t y = row - image * f.h + f.top, x = pixel - row * f.w + f.left;
+    images[i] = padded[((image * f.padded_h + y) * f.padded_w + x) * f.inner + (i - pixel * f.inner)];
   }
 }
 
@@ -182,32 +177,27 @@ struct Pass {
   Pass(const PrepareContext& c, Convolution conv, cuda::ConvolutionPass pass,
        const cuda::ConvolutionLayer& layer)
       : has_bias(layer.has_bias), has_residual(layer.has_residual) {
-    WindowAxis &d = conv.window.d, &h = conv.window.h, &w = conv.window.w;
+    WindowAxis &h = conv.window.h, &w = conv.window.w;
     const bool nchw = conv.window.axes.nchw();
-    order = {conv.taps(), conv.in_c / conv.groups, conv.out_c, nchw};
-    in_step = conv.in_image();
-    out_step = conv.out_image();
+    order = {h.kernel * w.kernel, conv.in_c / conv.groups, conv.out_c, nchw};
+    in_step = conv.in_h * conv.in_w * conv.in_c;
+    out_step = conv.out_h * conv.out_w * conv.out_c;
     outer_step = nchw ? conv.in_c : 1;
     const auto own = [pass](const Convolution& part) { return cuda::prepare_few_channels(part, pass); };
     frame = {.outer = 0,
-             .d = conv.in_d,
              .h = conv.in_h,
              .w = conv.in_w,
              .inner = nchw ? 1 : conv.in_c,
-             .padded_d = conv.in_d + d.pad_before + d.pad_after,
              .padded_h = conv.in_h + h.pad_before + h.pad_after,
              .padded_w = conv.in_w + w.pad_before + w.pad_after,
-             .front = d.pad_before,
              .top = h.pad_before,
              .left = w.pad_before};
     parts = cuda::prepare_cudnn(c, conv, pass, layer, own);
-    const auto is_uneven = [](const WindowAxis& axis) { return axis.pad_before != axis.pad_after; };
-    padded = parts.empty() && (is_uneven(d) || is_uneven(h) || is_uneven(w));
+    padded = parts.empty() && (h.pad_before != h.pad_after || w.pad_before != w.pad_after);
     if (padded) {
-      conv.in_d = frame.padded_d;
       conv.in_h = frame.padded_h;
       conv.in_w = frame.padded_w;
-      for (WindowAxis* axis : {&d, &h, &w}) axis->pad_before = axis->pad_after = 0;
+      h.pad_before = h.pad_after = w.pad_before = w.pad_after = 0;
       parts = cuda::prepare_cudnn(c, conv, pass, layer, own);
     }
     if (parts.empty()) cuda::refuse_convolution(c, conv);
@@ -306,7 +296,7 @@ PreparedKernel prepare(const PrepareContext& c, const Shape& in, const Shape& fi
 /// An image and a filter of sizes that cuDNN's descriptions hold.
 bool supports(const Node& node, std::span<const OutputInfo> inputs) {
   const auto fits = [](const Shape& shape) {
-    const bool images = shape.rank() >= 4 && shape[0] > 0;  // or a filter: a little more of it does no harm
+    const bool images = shape.rank() == 4 && shape[0] > 0;  // or a filter: a little more of it does no harm
     return shape.elements() / (images ? shape[0] : 1) <= cuda::kMostElements;
   };
   for (const OutputInfo& input : inputs)
@@ -317,30 +307,28 @@ bool supports(const Node& node, std::span<const OutputInfo> inputs) {
 }  // namespace
 
 void register_conv2d_cuda(OpRegistry& registry) {
-  for (const char* op : {"Conv2D", "Conv3D", "braid.FusedConv2D"})
+  for (const bool is_layer : {false, true})
     registry.add_cuda(
-        op,
-        [is_layer = std::string_view(op) == "braid.FusedConv2D"](const PrepareContext& c) {
+        is_layer ? "braid.FusedConv2D" : "Conv2D",
+        [is_layer](const PrepareContext& c) {
           return prepare(c, c.inputs[0].shape, c.inputs[1].shape, cuda::ConvolutionPass::Forward,
                          &Pass::forward, is_layer);
         },
         supports);
-  for (const char* op : {"Conv2DBackpropInput", "Conv3DBackpropInputV2"})
-    registry.add_cuda(
-        op,
-        [](const PrepareContext& c) {
-          return prepare(c, c.outputs[0].shape, c.inputs[1].shape, cuda::ConvolutionPass::BackwardInput,
-                         &Pass::backward_input);
-        },
-        supports);
-  for (const char* op : {"Conv2DBackpropFilter", "Conv3DBackpropFilterV2"})
-    registry.add_cuda(
-        op,
-        [](const PrepareContext& c) {
-          return prepare(c, c.inputs[0].shape, c.outputs[0].shape, cuda::ConvolutionPass::BackwardFilter,
-                         &Pass::backward_filter);
-        },
-        supports);
+  registry.add_cuda(
+      "Conv2DBackpropInput",
+      [](const PrepareContext& c) {
+        return prepare(c, c.outputs[0].shape, c.inputs[1].shape, cuda::ConvolutionPass::BackwardInput,
+                       &Pass::backward_input);
+      },
+      supports);
+  registry.add_cuda(
+      "Conv2DBackpropFilter",
+      [](const PrepareContext& c) {
+        return prepare(c, c.inputs[0].shape, c.outputs[0].shape, cuda::ConvolutionPass::BackwardFilter,
+                       &Pass::backward_filter);
+      },
+      supports);
 }
 
 }  // namespace braid

@@ -49,16 +49,14 @@ struct PassGraph {
             bool fused, std::int64_t alignment)
       : graph(device) {
     const bool last = !conv.window.axes.nchw();
-    const auto tensor = [&](std::int64_t n, std::int64_t c, std::int64_t d, std::int64_t h, std::int64_t w) {
-      std::vector<std::int64_t> sizes{n, c, h, w};
-      if (conv.window.axes.volumes()) sizes.insert(sizes.begin() + 2, d);
-      return CudnnTensor{.sizes = std::move(sizes), .channels_last = last, .alignment_bytes = alignment};
+    const auto tensor = [&](std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
+      return CudnnTensor{.sizes = {n, c, h, w}, .channels_last = last, .alignment_bytes = alignment};
     };
-    const CudnnTensor result = tensor(conv.batch, conv.out_c, conv.out_d, conv.out_h, conv.out_w);
+    const CudnnTensor result = tensor(conv.batch, conv.out_c, conv.out_h, conv.out_w);
     int count = 3;
-    tensors.images = graph.tensor(tensor(conv.batch, conv.in_c, conv.in_d, conv.in_h, conv.in_w));
-    tensors.filter = graph.tensor(tensor(conv.out_c, conv.in_c / conv.groups, conv.window.d.kernel,
-                                         conv.window.h.kernel, conv.window.w.kernel));
+    tensors.images = graph.tensor(tensor(conv.batch, conv.in_c, conv.in_h, conv.in_w));
+    tensors.filter =
+        graph.tensor(tensor(conv.out_c, conv.in_c / conv.groups, conv.window.h.kernel, conv.window.w.kernel));
     tensors.outputs = graph.tensor(result);
     if (!fused) {
       graph.convolve(pass, conv, tensors.images, tensors.filter, tensors.outputs);
@@ -104,8 +102,8 @@ int measured(CudaDevice& device, const Convolution& conv, const ConvolutionLayer
   };
   std::size_t workspace = 0;
   for (const Way& way : ways) workspace = std::max(workspace, way.how.workspace_bytes);
-  const std::int64_t results = conv.batch * conv.out_image();
-  const auto images = take(conv.batch * conv.in_image());
+  const std::int64_t results = conv.batch * conv.out_h * conv.out_w * conv.out_c;
+  const auto images = take(conv.batch * conv.in_h * conv.in_w * conv.in_c);
   const auto filter = take(static_cast<std::int64_t>(conv.filter_bytes() / sizeof(float)));
   const auto outputs = take(results), bias = take(conv.out_c),
              residual = take(layer.has_residual ? results : 1);
@@ -212,7 +210,8 @@ std::vector<ConvolutionPart> prepare_cudnn(const PrepareContext& c, const Convol
                                            const OwnConvolution& own) {
   std::map<std::int64_t, std::shared_ptr<const PreparedConvolution>> known;  // by images
   std::size_t most_workspace = kMostWorkspace;
-  const std::int64_t in_image = conv.in_image(), out_image = conv.out_image();
+  const std::int64_t in_image = conv.in_h * conv.in_w * conv.in_c,
+                     out_image = conv.out_h * conv.out_w * conv.out_c;
   const auto works = [&](std::int64_t images) {
     if (known.contains(images)) return true;
     Convolution part = conv;
@@ -239,14 +238,10 @@ std::vector<ConvolutionPart> prepare_cudnn(const PrepareContext& c, const Convol
 }
 
 void refuse_convolution(const PrepareContext& c, const Convolution& conv) {
-  const bool volumes = conv.window.axes.volumes();
-  const auto sizes = [volumes](std::int64_t d, std::int64_t h, std::int64_t w) {
-    return volumes ? fmt::format("{} x {} x {}", d, h, w) : fmt::format("{} x {}", h, w);
-  };
-  c.fail(fmt::format("cuDNN has no {}engine for {} of {} with {} channels under a filter of {}",
-                     c.deterministic ? "deterministic " : "", volumes ? "a volume" : "an image",
-                     sizes(conv.in_d, conv.in_h, conv.in_w), conv.in_c,
-                     sizes(conv.window.d.kernel, conv.window.h.kernel, conv.window.w.kernel)));
+  c.fail(
+      fmt::format("cuDNN has no {}engine for an image of {} x {} with {} channels under a filter of {} x {}",
+                  c.deterministic ? "deterministic " : "", conv.in_h, conv.in_w, conv.in_c,
+                  conv.window.h.kernel, conv.window.w.kernel));
 }
 
 }  // namespace braid::cuda

@@ -10,6 +10,7 @@
 // Thread rule: graphs belong to one thread; plans are run by one thread at a time, several plans by several.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -27,9 +28,9 @@ class CudaDevice;
 
 enum class ConvolutionPass { Forward, BackwardInput, BackwardFilter };
 
-/// Sizes are N, C, H, W, of a filter K, C, R, S, in whatever order they lie; of volumes N, C, D, H, W.
+/// Sizes are N, C, H, W, of a filter K, C, R, S, in whatever order they lie.
 struct CudnnTensor {
-  std::vector<std::int64_t> sizes;
+  std::array<std::int64_t, 4> sizes;
   bool channels_last = true;
   DType dtype = DType::Float32;
   std::int64_t alignment_bytes = 16;  // of its address
