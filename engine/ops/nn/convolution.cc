@@ -123,6 +123,17 @@ DnnlCall reorder_call(const memory::desc& from, const memory::desc& to) {
 
 std::size_t padded(std::size_t bytes) { return dnnl_scratch_bytes(bytes); }
 
+/// What oneDNN writes behind the scratchpad that it asks for, in gradients of 1 x 1 filters with strides. It
+/// copies the places that are read, and makes room for their channels, but stores whole vectors of them: seen
+/// in 2.6 (jit_1x1:avx2) for fewer than 8 channels. Vectors of 16 are counted on.
+std::size_t behind_scratchpad(const Convolution& conv) {
+  const Window& window = conv.window;
+  if (conv.taps() != 1 || window.d.stride * window.h.stride * window.w.stride == 1) return 0;
+  constexpr std::int64_t kVector = 16;
+  const std::int64_t channels = (conv.in_c + kVector - 1) / kVector * kVector - conv.in_c;
+  return padded(static_cast<std::size_t>(conv.out_places() * channels) * sizeof(float));
+}
+
 /// The calls of one pass over the batch, a call a block. `Filter` data is in the primitive's own layout.
 struct BlockCalls {
   std::vector<DnnlCall> calls;
@@ -297,6 +308,7 @@ PreparedKernel prepare_convolution_backward_filter(const PrepareContext& c, cons
   auto pass = std::make_shared<FilterPass>(FilterPass{
       std::move(calls), nullptr, 0, blocks.images * conv.in_image(), blocks.images * conv.out_image()});
   pass->part_bytes = padded(pass->blocks.filter.get_size());
+  pass->blocks.scratch_bytes += behind_scratchpad(conv);
   if (pass->blocks.filter != d.filter(false))
     pass->reorder = std::make_unique<DnnlCall>(reorder_call(pass->blocks.filter, d.filter(false)));
   PreparedKernel kernel;

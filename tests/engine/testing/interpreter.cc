@@ -5,6 +5,7 @@
 #include <cstring>
 #include <future>
 #include <set>
+#include <stdexcept>
 
 #include "base/error.h"
 #include "base/wait_context.h"
@@ -192,10 +193,16 @@ class Run {
       output_pointers.push_back(outputs.back().raw());
     }
     const PreparedKernel kernel = node.op->cpu({node, inputs, node.outputs, known, pool_, services_});
-    const auto scratch = allocate_aligned(kernel.scratch_bytes);
+    constexpr std::size_t kGuard = 64;  // bytes behind the scratch memory, which no kernel may touch
+    const auto scratch = allocate_aligned(kernel.scratch_bytes + kGuard);
+    std::byte* const guard = scratch.get() + kernel.scratch_bytes;
+    std::fill_n(guard, kGuard, std::byte{0xA5});
     const WaitContext wait = WaitContext::with_timeout(kNodeTimeout);
     run_kernel(kernel, {input_pointers.data(), output_pointers.data(), scratch.get(), &params_, &wait,
                         StreamRef::host()});
+    if (std::any_of(guard, guard + kGuard, [](std::byte byte) { return byte != std::byte{0xA5}; }))
+      throw std::logic_error("[" + node.op->name + "] node '" + node.name + "' writes behind its " +
+                             std::to_string(kernel.scratch_bytes) + " bytes of scratch memory");
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       values_.try_emplace({node.id, static_cast<int>(i)}, std::move(outputs[i]));  // a fed output stays
     }
