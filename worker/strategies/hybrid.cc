@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <set>
 
@@ -42,8 +43,10 @@ namespace braid::worker {
 namespace {
 
 constexpr std::chrono::seconds kPeerDeadline{60};
-constexpr std::int64_t kDevicePieceBytes = std::int64_t{4}
-                                           << 20;  // for less, a meeting of GPUs is not worth it
+/// Whether GPUs send ids a step ahead and gradients of rows in pieces. Both keep all bits, which tests of CPU
+/// ranks show, but no GPU has run them: to be measured by bench/gpu/scale_out.py first.
+constexpr bool kAheadOnDevices = false;
+constexpr std::int64_t kDevicePieceBytes = std::int64_t{4} << 20;  // less is not worth a meeting of GPUs
 
 /// Of the rows, or sums of bags, that a rank has read.
 double gradient_bytes(const PlannedTable& table) {
@@ -91,7 +94,7 @@ class HybridStrategy : public ServedStrategy {
     OwnerRewrite owners(
         training,
         [&](Node node, const char* op) { return add_collective(training.graph, std::move(node), op); },
-        looks_ahead(job_));
+        looks_ahead(job_) && (kAheadOnDevices || !on_device_));
     ReplicatedRows replicated(training);
     std::vector<const TableShard*> in_lists;
     std::vector<OwnerRewrite::Table> whole;
@@ -131,8 +134,7 @@ class HybridStrategy : public ServedStrategy {
     for (std::size_t b = 0; b + 1 < buckets.size(); ++b) reduce(b);
     for (VariableGradient& gradient : rewrite.exchange_gradients()) reduced.push_back(std::move(gradient));
     std::ranges::move(sum_in_rank_order(training, std::move(hot_sums)), std::back_inserter(reduced));
-    std::vector<VariableGradient> at_owners =
-        owners.exchange_gradients(on_device_ ? std::max(bucket_bytes_, kDevicePieceBytes) : bucket_bytes_);
+    std::vector<VariableGradient> at_owners = owners.exchange_gradients(piece_bytes());
     reduce(buckets.size() - 1);
     replicated.take_sums(reduced);
     const auto first_whole = reduced.size();
@@ -214,6 +216,13 @@ class HybridStrategy : public ServedStrategy {
 
  protected:
   RankService& service() override { return *service_; }
+  /// Bytes of gradients of rows that travel in one exchange.
+  std::int64_t piece_bytes() const {
+    if (!on_device_) return bucket_bytes_;
+    if (!kAheadOnDevices) return std::numeric_limits<std::int64_t>::max();
+    return std::max(bucket_bytes_, kDevicePieceBytes);
+  }
+
   bool is_shared(const std::string& variable) const override {
     return table_of(variable) < 0 && !is_of_ids_ahead(variable);
   }
