@@ -12,10 +12,12 @@ import argparse
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # model: (job file, which data, overrides)
@@ -78,6 +80,31 @@ def train(args, name, data, overrides):
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
     return json.loads(done.stdout.strip().splitlines()[-1].removeprefix("result: "))
+
+
+def watch(command, settings, limit, progress="lines"):
+    """Adds --set of each setting to `command` and runs it: exit code, output, log, when how many steps were done."""
+    for setting in settings:
+        command += ["--set", setting]
+    with tempfile.TemporaryFile("w+") as out, subprocess.Popen(
+            ["timeout", str(limit), *command], stdout=out, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "BRAID_PROGRESS": progress}) as process:
+        said, done = [], []
+        for line in process.stderr:
+            said.append(line)
+            if at := re.search(r"step (\d+)/\d+", line):
+                done.append((time.monotonic(), int(at.group(1))))
+        code = process.wait()
+        out.seek(0)
+        return code, out.read(), said, done
+
+
+def us_a_step(done, first):
+    """From the progress lines at step `first` and later; None where there are not two."""
+    later = [(at, step) for at, step in done if step >= first]
+    if len(later) < 2 or later[-1][1] == later[0][1]:
+        return None
+    return 1e6 * (later[-1][0] - later[0][0]) / (later[-1][1] - later[0][1])
 
 
 def main():

@@ -23,7 +23,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import models  # noqa: E402
@@ -105,25 +104,13 @@ def from_files(args, name, batch, threads, steps, data, folder):
                 f"staging.capacity={threads if threads == 'AUTO' else 2 * int(threads)}", *args.set]
     command = [args.braid, "train", "--job", os.path.join(models.ROOT, "examples/jobs", JOBS.get(name, models.JOBS[name][0])),
                "--data-dir", data]
-    for setting in settings:
-        command += ["--set", setting]
-    with tempfile.TemporaryFile("w+") as out, subprocess.Popen(
-            ["timeout", "120", *command], stdout=out, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "BRAID_PROGRESS": "lines"}) as process:
-        said, done = [], []
-        for line in process.stderr:
-            said.append(line)
-            if at := re.search(r"step (\d+)/\d+", line):
-                done.append((time.monotonic(), int(at.group(1))))
-        code = process.wait()
-        out.seek(0)
-        text = out.read()
+    code, text, said, done = models.watch(command, settings, 120)
     result = re.search(r"result: (\{.*\})", text)
-    later = [(at, step) for at, step in done if step >= steps // 4]
-    if code != 0 or not result or len(later) < 2 or later[-1][1] == later[0][1]:
+    us = models.us_a_step(done, steps // 4)
+    if code != 0 or not result or us is None:
         sys.exit(f"{' '.join(command)}: exit code {code}\n{''.join(said)[-3000:]}")
     result = json.loads(result.group(1))
-    line = {"files_us": round(1e6 * (later[-1][0] - later[0][0]) / (later[-1][1] - later[0][1]), 1),
+    line = {"files_us": round(us, 1),
             "wait": round(result["input_wait_seconds"] / result["seconds"], 3)}
     if tuned := re.search(r"capacity \d+, \d+ threads?: making a batch takes [0-9.e+-]+ ms", "".join(said)):
         line["stage"] = tuned.group(0)

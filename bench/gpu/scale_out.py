@@ -131,19 +131,8 @@ def run(args, name, way, workers, rows, data, steps):
         settings.append(f"strategy.mirrored.devices={workers}")
     command = [args.braid, *([] if processes == 1 else ["launch", "--workers", str(processes), "--ps", str(servers), "--"]),
                "train", "--job", job_file(name), "--data-dir", data]
-    for setting in settings:
-        command += ["--set", setting]
-    with tempfile.TemporaryFile("w+") as out, subprocess.Popen(
-            ["timeout", str(args.limit), *command], stdout=out, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "BRAID_PROGRESS": "lines" if args.lines else "off"}) as process:
-        said, done = [], []
-        for line in process.stderr:
-            said.append(line)
-            if at := re.search(r"step (\d+)/\d+", line):
-                done.append((time.monotonic(), int(at.group(1))))
-        code = process.wait()
-        out.seek(0)
-        results = [json.loads(line) for line in re.findall(r"result: (\{.*\})", out.read())]
+    code, text, said, done = models.watch(command, settings, args.limit, "lines" if args.lines else "off")
+    results = [json.loads(line) for line in re.findall(r"result: (\{.*\})", text)]
     if code != 0 or not results:
         words = "".join(line for line in said if not re.search(r"step \d+/\d+", line))
         raise RuntimeError(f"{' '.join(command)}: exit code {code}\n{words[-3000:]}")
@@ -158,11 +147,10 @@ def step(args, name, way, workers, rows, data):
     steps = max(50, int(args.steps * WAYS[way][2]))
     whole, done = run(args, name, way, workers, rows, data, steps)
     if args.lines:
-        later = [(at, step) for at, step in done if step >= steps // 5]
-        if len(later) < 2 or later[-1][1] == later[0][1]:
+        us = models.us_a_step(done, steps // 5)
+        if us is None:
             raise RuntimeError(f"{steps} steps ended between two progress lines")
-        return (1e6 * (later[-1][0] - later[0][0]) / (later[-1][1] - later[0][1]),
-                whole["input_wait_seconds"] / whole["seconds"])
+        return us, whole["input_wait_seconds"] / whole["seconds"]
     short, _ = run(args, name, way, workers, rows, data, steps // 4)
     seconds = whole["seconds"] - short["seconds"]
     return (1e6 * seconds / (whole["steps"] - short["steps"]),
