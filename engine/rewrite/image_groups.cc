@@ -23,18 +23,18 @@ bool is_last_axis_of_three(const std::vector<std::int64_t>& axes) {
 
 }  // namespace
 
-int ImageGroups::sink(const Node& node) {
+bool ImageGroups::sink(const Node& node) {
   static const Pattern reduction{"Sum", "Mean", "Max", "Min", "Prod"}, summed{"braid.ReduceToShapeOf"},
       spread{"braid.BroadcastReduced"},
       also_elementwise{"AddN", "Identity", "StopGradient", "PreventGradient"},
       reshaped{"Reshape", "braid.ReshapeLike"};
-  if (node.outputs.size() != 1) return 0;
+  if (node.outputs.size() != 1) return false;
   if (reshaped.names(node)) return behind(node.inputs[0]) ? end(node) : begin(node);
   if (node.op->traits.elements == Elements::Pointwise || also_elementwise.names(node))
     return sink_elementwise(node);
   if (reduction.names(node)) return sink_reduction(node);
   if (summed.names(node)) return sink_sum(node);
-  return spread.names(node) ? sink_spread(node) : 0;
+  return spread.names(node) && sink_spread(node);
 }
 
 std::optional<ValueRef> ImageGroups::behind(ValueRef value) const {
@@ -43,7 +43,7 @@ std::optional<ValueRef> ImageGroups::behind(ValueRef value) const {
   return at->second;
 }
 
-int ImageGroups::put_groups(const Node& node, ValueRef last) {
+bool ImageGroups::put_groups(const Node& node, ValueRef last) {
   const Shape groups = node.outputs[0].shape;
   const ValueRef first = values_.reshape(node, values_.transpose(node, last, kFirst), groups);
   last_[first] = last;
@@ -51,29 +51,29 @@ int ImageGroups::put_groups(const Node& node, ValueRef last) {
 }
 
 /// An image [n, places..., c] whose channels become groups.
-int ImageGroups::begin(const Node& node) {
+bool ImageGroups::begin(const Node& node) {
   const auto image = values_.behind(node.inputs[0]);
   const Shape to = node.outputs[0].shape;
-  if (!image || to.rank() != 3) return 0;
+  if (!image || to.rank() != 3) return false;
   const Shape from = values_.shape(*image);
   const std::int64_t channels = from[from.rank() - 1], places = places_of(from, 1, from.rank() - 1);
-  if (to[0] != from[0] || channels % to[1] != 0 || to[1] == channels || places == 1) return 0;
+  if (to[0] != from[0] || channels % to[1] != 0 || to[1] == channels || places == 1) return false;
   return put_groups(node, values_.reshape(node, *image, Shape{to[0], places, to[1], channels / to[1]}));
 }
 
 /// Groups that become an image's channels again.
-int ImageGroups::end(const Node& node) {
+bool ImageGroups::end(const Node& node) {
   const ValueRef last = *behind(node.inputs[0]);
   const Shape groups = values_.shape(last), to = node.outputs[0].shape;
   const Order to_front = channels_to_front(to.rank());
   if (to_front.empty() || to[0] != groups[0] || to[1] != groups[2] * groups[3] ||
       places_of(to, 2, to.rank()) != groups[1])
-    return 0;
+    return false;
   const ValueRef image = values_.reshape(node, last, permuted(to, inverse(to_front)));
   return values_.put(node, values_.to_front(node, image));
 }
 
-int ImageGroups::sink_elementwise(const Node& node) {
+bool ImageGroups::sink_elementwise(const Node& node) {
   const Shape result = node.outputs[0].shape;
   std::optional<Shape> last;
   int others = 0, ready = 0;
@@ -85,10 +85,10 @@ int ImageGroups::sink_elementwise(const Node& node) {
     } else if (shape == result) {
       ++others;
     } else if (shape.elements() != 1 && (shape.rank() == 0 || shape[shape.rank() - 1] != 1)) {
-      return 0;  // it differs within a group
+      return false;  // it differs within a group
     }
   }
-  if (!last || ready < others) return 0;
+  if (!last || ready < others) return false;
   Node made = node;
   for (ValueRef& input : made.inputs) {
     const Shape shape = values_.shape(input);
@@ -120,18 +120,18 @@ ValueRef ImageGroups::reduced(const Node& like, std::string_view op, const AttrM
   return value;
 }
 
-int ImageGroups::sink_reduction(const Node& node) {
+bool ImageGroups::sink_reduction(const Node& node) {
   const auto last = behind(node.inputs[0]);
   const auto axes = values_.known(node.inputs[1]);
-  if (!last || !axes || !is_last_axis_of_three(*axes)) return 0;
+  if (!last || !axes || !is_last_axis_of_three(*axes)) return false;
   const ValueRef kept = reduced(node, node.op->name, node.attrs, *last);
   return values_.put(node, values_.reshape(node, kept, node.outputs[0].shape));
 }
 
-int ImageGroups::sink_sum(const Node& node) {
+bool ImageGroups::sink_sum(const Node& node) {
   const auto last = behind(node.inputs[0]);
   const Shape to = node.outputs[0].shape;
-  if (!last || to.rank() == 0 || to.rank() > 3 || to[to.rank() - 1] != 1) return 0;
+  if (!last || to.rank() == 0 || to.rank() > 3 || to[to.rank() - 1] != 1) return false;
   const Shape from = values_.shape(node.inputs[0]);
   std::vector<std::int64_t> axes;
   for (int axis = 0; axis < 2; ++axis) {
@@ -143,10 +143,10 @@ int ImageGroups::sink_sum(const Node& node) {
   return values_.put(node, values_.reshape(node, sum, to));
 }
 
-int ImageGroups::sink_spread(const Node& node) {
+bool ImageGroups::sink_spread(const Node& node) {
   const auto like = behind(node.inputs[1]);
   const auto axes = values_.known(node.inputs[2]);
-  if (!like || !axes || !is_last_axis_of_three(*axes)) return 0;
+  if (!like || !axes || !is_last_axis_of_three(*axes)) return false;
   const Shape groups = values_.shape(*like);
   Node made = node;
   made.inputs = {values_.reshape(node, node.inputs[0], Shape{groups[0], 1, groups[2], 1}), *like,

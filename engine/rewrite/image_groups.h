@@ -19,23 +19,23 @@ class ImageGroups {
  public:
   ImageGroups(Plan& plan, ImageValues& values) : plan_(plan), graph_(plan.program.graph), values_(values) {}
 
-  /// Puts a node that reads groups, or makes or ends them, on channels last; gives 1, or 0 where it did not.
+  /// Puts a node that reads groups, or makes or ends them, on channels last; gives whether it did.
   /// REQUIRES: static shapes.
-  int sink(const Node& node);
+  bool sink(const Node& node);
 
  private:
   /// What lies behind a value [n, groups, rest]: [n, places, groups, channels].
   std::optional<ValueRef> behind(ValueRef value) const;
   /// A value for those who want channels first.
-  int put_groups(const Node& node, ValueRef last);
+  bool put_groups(const Node& node, ValueRef last);
   ValueRef reduced(const Node& like, std::string_view op, const AttrMap& attrs, ValueRef last);
 
-  int begin(const Node& node);
-  int end(const Node& node);
-  int sink_elementwise(const Node& node);
-  int sink_reduction(const Node& node);
-  int sink_sum(const Node& node);
-  int sink_spread(const Node& node);
+  bool begin(const Node& node);
+  bool end(const Node& node);
+  bool sink_elementwise(const Node& node);
+  bool sink_reduction(const Node& node);
+  bool sink_sum(const Node& node);
+  bool sink_spread(const Node& node);
 
   Plan& plan_;
   Graph& graph_;

@@ -32,12 +32,12 @@ bool is_dense(const std::vector<AxisRange>& ranges) {
 
 }  // namespace
 
-int ImageRanges::sink(const Node& node) {
+bool ImageRanges::sink(const Node& node) {
   static const Pattern padded{"Pad", "PadV2", "braid.PadGrad"}, slice{"StridedSlice"},
       gradient{"StridedSliceGrad"};
   if (padded.names(node)) return sink_padding(node);
   if (slice.names(node)) return sink_slice(node);
-  return gradient.names(node) ? sink_slice_gradient(node) : 0;
+  return gradient.names(node) && sink_slice_gradient(node);
 }
 
 /// By axes of T's result, put to those of what lies behind.
@@ -55,11 +55,11 @@ ValueRef ImageRanges::paddings(const Node& like, const std::vector<std::int64_t>
 }
 
 /// Pad(x, paddings, ...), and PadGrad(dy, paddings, like).
-int ImageRanges::sink_padding(const Node& node) {
+bool ImageRanges::sink_padding(const Node& node) {
   static const Pattern cut{"braid.PadGrad"};
   const auto source = values_.behind(node.inputs[0]);
   const auto known = values_.known(node.inputs[1]);
-  if (!source || !known) return 0;
+  if (!source || !known) return false;
   std::vector<std::int64_t> before, after;
   for (std::size_t axis = 0; 2 * axis < known->size(); ++axis) {
     before.push_back((*known)[2 * axis]);
@@ -70,18 +70,18 @@ int ImageRanges::sink_padding(const Node& node) {
   made.inputs[1] = paddings(node, before, after);
   if (cut.names(node)) {
     const auto like = values_.behind(node.inputs[2]);
-    if (!like) return 0;
+    if (!like) return false;
     made.inputs[2] = *like;
   }
   return values_.put(node,
                      values_.to_front(node, {values_.add(std::move(made), node.name + "/channels_last"), 0}));
 }
 
-int ImageRanges::sink_slice(const Node& node) {
+bool ImageRanges::sink_slice(const Node& node) {
   const auto source = values_.behind(node.inputs[0]);
-  if (!source) return 0;
+  if (!source) return false;
   const auto ranges = ranges_of(values_, node, values_.shape(node.inputs[0]));
-  if (!ranges) return 0;
+  if (!ranges) return false;
   const auto rank = static_cast<int>(ranges->size());
   std::vector<std::int64_t> begins(ranges->size()), sizes(ranges->size()), ends(ranges->size()),
       strides(ranges->size());
@@ -103,12 +103,12 @@ int ImageRanges::sink_slice(const Node& node) {
 }
 
 /// StridedSliceGrad(sizes, begin, end, strides, dy): dy between zeros.
-int ImageRanges::sink_slice_gradient(const Node& node) {
+bool ImageRanges::sink_slice_gradient(const Node& node) {
   const auto source = values_.behind(node.inputs[4]);
   const Shape whole = node.outputs[0].shape;
-  if (!source || whole.rank() != values_.shape(*source).rank()) return 0;
+  if (!source || whole.rank() != values_.shape(*source).rank()) return false;
   const auto ranges = ranges_of(values_, node, whole);
-  if (!ranges || !is_dense(*ranges)) return 0;
+  if (!ranges || !is_dense(*ranges)) return false;
   std::vector<std::int64_t> before, after;
   for (int axis = 0; axis < whole.rank(); ++axis) {
     const AxisRange& range = (*ranges)[static_cast<std::size_t>(axis)];

@@ -10,14 +10,14 @@ class ImageRanges {
  public:
   ImageRanges(const Plan& plan, ImageValues& values) : graph_(plan.program.graph), values_(values) {}
 
-  /// Puts a slice or padding of an image, or the gradient of one, on channels last; gives 1, or 0 where it
-  /// did not. REQUIRES: static shapes.
-  int sink(const Node& node);
+  /// Puts a slice or padding of an image, or the gradient of one, on channels last; gives whether it
+  /// did. REQUIRES: static shapes.
+  bool sink(const Node& node);
 
  private:
-  int sink_padding(const Node& node);
-  int sink_slice(const Node& node);
-  int sink_slice_gradient(const Node& node);
+  bool sink_padding(const Node& node);
+  bool sink_slice(const Node& node);
+  bool sink_slice_gradient(const Node& node);
   ValueRef paddings(const Node& like, const std::vector<std::int64_t>& before,
                     const std::vector<std::int64_t>& after);
 

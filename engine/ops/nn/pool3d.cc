@@ -93,7 +93,7 @@ template <bool kMax>
 PreparedKernel prepare_forward(const PrepareContext& c) {
   const Pooling p = prepared_pooling(c, c.inputs[0].shape);
   const std::int64_t places = p.out_d * p.out_h * p.out_w;
-  return with_float("MaxPool3D", c.inputs[0].dtype, [&]<class T>() {
+  return with_float(c.node.op->name, c.inputs[0].dtype, [&]<class T>() {
     return parallel_kernel(c, p.images * places, row_grain(p.channels * p.taps()),
                            [p, places](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
                              for (std::int64_t i = begin; i < end; ++i)
