@@ -164,14 +164,7 @@ PreparedKernel prepare_forward(const PrepareContext& c) {
   });
 }
 
-void infer_max_grad(InferContext& c) {
-  require_floating(c, 0);
-  c.require_rank(0, 4);
-  c.require_same_dtype(0, 1);
-  c.require_same_dtype(0, 2);
-  merged_shape(c, 1, 2);
-  infer_same_as_first(c);
-}
+void infer_max_grad(InferContext& c) { infer_max_pool_grad(c, 4); }
 
 template <class T>
 PreparedKernel quarter_max_kernel(const PrepareContext& c, const Pooling& p) {
@@ -202,12 +195,7 @@ PreparedKernel prepare_max_grad(const PrepareContext& c) {
   });
 }
 
-void infer_average_grad(InferContext& c) {
-  c.require_rank(0, 1);
-  require_dtype(c, 0, {DType::Int32, DType::Int64});
-  require_floating(c, 1);
-  c.output(c.dtype(1), c.value(0) ? Shape(tensor_to_int64s(*c.value(0))) : Shape{-1, -1, -1, -1});
-}
+void infer_average_grad(InferContext& c) { infer_average_pool_grad(c, 4); }
 
 PreparedKernel prepare_average_grad(const PrepareContext& c) {
   const Pooling p = prepared_pooling(c, c.outputs[0].shape);
@@ -232,16 +220,6 @@ void max_gradient(GradContext& c) {
 void average_gradient(GradContext& c) {
   const ValueRef sizes = c.op("Shape", {c.input(0)}, {{"out_type", DType::Int32}});
   c.set_grad(0, c.op("AvgPoolGrad", {sizes, c.grad()}, c.node().attrs));
-}
-
-/// One operation for each position of each window.
-Cost pool_cost(const InferContext& c, std::span<const OutputInfo> outputs) {
-  const auto ksize = c.attr("ksize", std::vector<std::int64_t>{1, 1, 1, 1});
-  double taps = 1;
-  for (std::int64_t k : ksize) taps *= static_cast<double>(k);
-  const bool forward = c.inputs() == 1;
-  return {taps * known_elements(forward ? outputs[0].shape : c.shape(c.inputs() - 1)),
-          traffic_bytes(c, outputs)};
 }
 
 }  // namespace

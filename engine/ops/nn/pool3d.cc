@@ -103,14 +103,7 @@ PreparedKernel prepare_forward(const PrepareContext& c) {
   });
 }
 
-void infer_max_grad(InferContext& c) {
-  require_floating(c, 0);
-  c.require_rank(0, 5);
-  c.require_same_dtype(0, 1);
-  c.require_same_dtype(0, 2);
-  merged_shape(c, 1, 2);
-  infer_same_as_first(c);
-}
+void infer_max_grad(InferContext& c) { infer_max_pool_grad(c, 5); }
 
 PreparedKernel prepare_max_grad(const PrepareContext& c) {
   const Pooling p = prepared_pooling(c, c.inputs[0].shape);
@@ -129,12 +122,7 @@ PreparedKernel prepare_max_grad(const PrepareContext& c) {
   });
 }
 
-void infer_average_grad(InferContext& c) {
-  c.require_rank(0, 1);
-  require_dtype(c, 0, {DType::Int32, DType::Int64});
-  require_floating(c, 1);
-  c.output(c.dtype(1), c.value(0) ? Shape(tensor_to_int64s(*c.value(0))) : Shape{-1, -1, -1, -1, -1});
-}
+void infer_average_grad(InferContext& c) { infer_average_pool_grad(c, 5); }
 
 PreparedKernel prepare_average_grad(const PrepareContext& c) {
   const Pooling p = prepared_pooling(c, c.outputs[0].shape);
@@ -159,15 +147,6 @@ void max_gradient(GradContext& c) {
 void average_gradient(GradContext& c) {
   const ValueRef sizes = c.op("Shape", {c.input(0)}, {{"out_type", DType::Int32}});
   c.set_grad(0, c.op("AvgPool3DGrad", {sizes, c.grad()}, c.node().attrs));
-}
-
-/// One operation for each position of each window.
-Cost pool_cost(const InferContext& c, std::span<const OutputInfo> outputs) {
-  double taps = 1;
-  for (std::int64_t k : c.attr("ksize", std::vector<std::int64_t>{})) taps *= static_cast<double>(k);
-  const bool forward = c.inputs() == 1;
-  return {taps * known_elements(forward ? outputs[0].shape : c.shape(c.inputs() - 1)),
-          traffic_bytes(c, outputs)};
 }
 
 OpDef pooling(const char* name, int inputs, void (*infer)(InferContext&),

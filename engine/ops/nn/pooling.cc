@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "engine/ops/common/shape_rules.h"
+
 namespace braid {
 
 Pooling make_pooling(const Node& node, const Shape& in, const Fail& fail) {
@@ -50,6 +52,31 @@ Pooling prepared_pooling(const PrepareContext& c, const Shape& in) {
     p.channels = 1;
   }
   return p;
+}
+
+void infer_max_pool_grad(InferContext& c, int rank) {
+  require_floating(c, 0);
+  c.require_rank(0, rank);
+  c.require_same_dtype(0, 1);
+  c.require_same_dtype(0, 2);
+  merged_shape(c, 1, 2);
+  infer_same_as_first(c);
+}
+
+void infer_average_pool_grad(InferContext& c, int rank) {
+  c.require_rank(0, 1);
+  require_dtype(c, 0, {DType::Int32, DType::Int64});
+  require_floating(c, 1);
+  c.output(c.dtype(1), c.value(0) ? Shape(tensor_to_int64s(*c.value(0)))
+                                  : Shape(std::vector<std::int64_t>(static_cast<std::size_t>(rank), -1)));
+}
+
+Cost pool_cost(const InferContext& c, std::span<const OutputInfo> outputs) {
+  double taps = 1;
+  for (std::int64_t k : c.attr("ksize", std::vector<std::int64_t>{})) taps *= static_cast<double>(k);
+  const bool forward = c.inputs() == 1;
+  return {taps * known_elements(forward ? outputs[0].shape : c.shape(c.inputs() - 1)),
+          traffic_bytes(c, outputs)};
 }
 
 }  // namespace braid

@@ -1,5 +1,5 @@
 // Pooling windows over images and volumes: what an op's attributes and shapes make of them, for the kernels
-// of CPU (pool2d.cc, pool3d.cc) and CUDA (pool2d.cu, pool3d.cu). Thread rule: pure functions.
+// of CPU (pool2d.cc, pool3d.cc) and CUDA (pool2d.cu). Thread rule: pure functions.
 #pragma once
 
 #include "engine/ir/op.h"
@@ -26,6 +26,12 @@ Pooling make_pooling(const Node& node, const Shape& in, const Fail& fail);
 Shape pooled_shape(const Pooling& p);
 /// For a kernel; NCHW (NCDHW) is seen as N * C images of one channel.
 Pooling prepared_pooling(const PrepareContext& c, const Shape& in);
+
+/// Shapes of MaxPoolGrad(x, y, dy) and AvgPoolGrad(sizes, dy) and of their kin over volumes: rank 4 or 5.
+void infer_max_pool_grad(InferContext& c, int rank);
+void infer_average_pool_grad(InferContext& c, int rank);
+/// One operation for each position of each window.
+Cost pool_cost(const InferContext& c, std::span<const OutputInfo> outputs);
 
 /// The part of a window that lies inside the input.
 struct PoolSpan {
