@@ -45,7 +45,7 @@ NcclSession::NcclSession(const NcclOptions& options, Rendezvous& rendezvous, con
 
 NcclSession::~NcclSession() {
   // Where another rank is beyond reach, the orderly end would wait for it.
-  if (!watch_.broken() && peers_.who_gave_up()) handle_.abort();
+  if (!watch_.broken() && peers_.who_is_lost()) handle_.abort();
 }
 
 void NcclSession::throw_if_broken() const {

@@ -142,7 +142,7 @@ void NcclWatch::look() {
                    fmt::format("{}: {}: {}", place_, ncclGetErrorString(*state), handle_.last_error())));
   if (!is_long || now - asked_ < kLong) return;
   asked_ = now;
-  if (const auto lost = peers_.who_gave_up())
+  if (const auto lost = peers_.who_is_lost())
     break_off(make_error(ErrorCode::Unavailable, fmt::format("{}: {}", place_, *lost)));
 }
 

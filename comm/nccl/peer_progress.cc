@@ -18,6 +18,7 @@ constexpr milliseconds kNewsEvery{50};    // at most
 constexpr milliseconds kAliveEvery{500};  // at least
 constexpr milliseconds kSilent{4000};     // not heard of for so long: stopped or gone
 constexpr milliseconds kAnswer{1000};     // of the rendezvous
+constexpr milliseconds kGone{1000};       // a rank whose connection broke may connect again until then
 constexpr std::string_view kGaveUp = "gave up: ";
 
 bool is_behind(const RankProgress& other, const RankProgress& mine) {
@@ -84,8 +85,12 @@ void PeerProgress::post_now() {
     else
       rendezvous_.add_member({member_of(rank_), 0, {}}, wait);
     rendezvous_.post_progress(progress, wait);
-    std::lock_guard lock(mu_);
-    member_ = true;
+    {
+      std::lock_guard lock(mu_);
+      member_ = true;
+      answered_ = Clock::now();
+    }
+    stay();
   } catch (const InvalidArgument&) {
     std::lock_guard lock(mu_);
     member_ = false;  // the host was started anew
@@ -95,14 +100,52 @@ void PeerProgress::post_now() {
   }
 }
 
-std::optional<std::string> PeerProgress::who_gave_up() {
+void PeerProgress::stay() {
+  std::lock_guard lock(presence_mu_);
+  if (presence_ && presence_->state() == Presence::State::Held) return;
+  presence_.reset();
+  presence_ = rendezvous_.stay(member_of(rank_));
+}
+
+std::optional<std::string> PeerProgress::who_is_lost() {
   try {
-    for (const RankProgress& other : rendezvous_.progress(WaitContext::with_timeout(kAnswer)))
-      if (other.rank != rank_ && other.last_collective.starts_with(kGaveUp))
-        return name_of(other.rank) + " " + other.last_collective;
-  } catch (const Error&) {  // who_is_missing() says so at the deadline
+    const WaitContext wait = WaitContext::with_timeout(kAnswer);
+    if (auto lost = who_gave_up(wait)) return lost;
+    return who_is_gone(wait);
+  } catch (const Error&) {
+    if (host_is_gone())
+      return fmt::format("{}, which hosts the rendezvous, is gone: its connection has broken", name_of(0));
   }
   return std::nullopt;
+}
+
+std::optional<std::string> PeerProgress::who_gave_up(const WaitContext& wait) {
+  for (const RankProgress& other : rendezvous_.progress(wait))
+    if (other.rank != rank_ && other.last_collective.starts_with(kGaveUp))
+      return name_of(other.rank) + " " + other.last_collective;
+  return std::nullopt;
+}
+
+std::optional<std::string> PeerProgress::who_is_gone(const WaitContext& wait) {
+  const std::vector<MemberStatus> members = rendezvous_.members(wait);
+  for (int rank = 0; rank < static_cast<int>(names_.size()); ++rank) {
+    const auto member = std::find_if(members.begin(), members.end(), [&](const MemberStatus& status) {
+      return status.member.name == member_of(rank);
+    });
+    if (rank == rank_ || member == members.end() || member->since_gone.value_or(milliseconds{}) < kGone)
+      continue;
+    return fmt::format("{} is gone: its connection to the rendezvous has broken", name_of(rank));
+  }
+  return std::nullopt;
+}
+
+bool PeerProgress::host_is_gone() {
+  {
+    std::lock_guard lock(mu_);
+    if (Clock::now() - answered_ < kGone) return false;
+  }
+  std::lock_guard lock(presence_mu_);
+  return presence_ && presence_->state() == Presence::State::Lost;
 }
 
 std::string PeerProgress::who_is_missing() {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -32,8 +33,8 @@ class PeerProgress {
 
   /// Tells the others when there is news, and that this rank lives. Called several times a second.
   void post();
-  /// "rank 2 (host-a, cuda:2) gave up: why" when one did.
-  std::optional<std::string> who_gave_up();
+  /// "rank 2 (host-a, cuda:2) gave up: why" when one did, or "... is gone: ..." when one has ended.
+  std::optional<std::string> who_is_lost();
   /// "rank 0 (...) did not take part: ..." in words, from what the others posted last. Takes a moment, in
   /// which they can.
   std::string who_is_missing();
@@ -41,6 +42,11 @@ class PeerProgress {
  private:
   std::string member_of(int rank) const { return key_ + "/rank " + std::to_string(rank); }
   void post_now();
+  /// Has the rendezvous see it when this process ends.
+  void stay();
+  std::optional<std::string> who_gave_up(const WaitContext& wait);
+  std::optional<std::string> who_is_gone(const WaitContext& wait);
+  bool host_is_gone();
 
   Rendezvous& rendezvous_;
   const std::string key_;
@@ -51,6 +57,9 @@ class PeerProgress {
   bool news_ = true;
   bool member_ = false;  // added to the rendezvous
   Clock::time_point posted_{};
+  Clock::time_point answered_{};  // by the rendezvous, last
+  std::mutex presence_mu_;
+  std::unique_ptr<Presence> presence_;  // guarded by presence_mu_
 };
 
 }  // namespace braid::comm

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <stop_token>
@@ -19,7 +20,46 @@ namespace {
 
 constexpr std::chrono::milliseconds kRetry{50};
 constexpr std::chrono::milliseconds kProbeTime{1000};
+constexpr std::chrono::milliseconds kLeaveTime{1000};
 constexpr std::chrono::seconds kAskTime{2};  // to learn who is missing, after the deadline of a barrier
+
+/// One Stay call, which is open as long as the member is there.
+class GrpcPresence final : public Presence {
+ public:
+  using Leave = std::function<void()>;
+
+  GrpcPresence(proto::Rendezvous::Stub& stub, proto::StayRequest request, Leave leave)
+      : request_(std::move(request)), leave_(std::move(leave)) {
+    stub.async()->Stay(&context_, &request_, &reply_, [this](const grpc::Status& status) { end(status); });
+  }
+
+  ~GrpcPresence() override {
+    if (state() == State::Held) leave_();
+    context_.TryCancel();  // where the host did not hear of it
+    std::unique_lock lock(mutex_);
+    ended_.wait(lock, [this] { return state_ != State::Held; });  // a cancelled call ends at once
+  }
+
+  State state() const override {
+    std::lock_guard lock(mutex_);
+    return state_;
+  }
+
+ private:
+  void end(const grpc::Status& status) {
+    std::lock_guard lock(mutex_);
+    state_ = status.error_code() == grpc::StatusCode::UNAVAILABLE ? State::Lost : State::Ended;
+    ended_.notify_all();
+  }
+
+  const proto::StayRequest request_;
+  const Leave leave_;
+  grpc::ClientContext context_;
+  proto::StayReply reply_;
+  mutable std::mutex mutex_;
+  std::condition_variable ended_;
+  State state_ = State::Held;  // guarded by mutex_
+};
 
 class GrpcRendezvous final : public Rendezvous {
  public:
@@ -67,6 +107,13 @@ class GrpcRendezvous final : public Rendezvous {
     call(&Stub::Heartbeat, request, reply, fmt::format("heartbeat of '{}'", name), wait);
   }
 
+  std::unique_ptr<Presence> stay(const std::string& name) override {
+    proto::StayRequest request;
+    fill(*request.mutable_scope());
+    request.set_name(name);
+    return std::make_unique<GrpcPresence>(*stub_, std::move(request), [this, name] { leave(name); });
+  }
+
   std::vector<MemberStatus> members(const WaitContext& wait) override {
     proto::ListMembersRequest request;
     fill(*request.mutable_scope());
@@ -77,7 +124,10 @@ class GrpcRendezvous final : public Rendezvous {
       auto& member = entry.member();
       result.push_back(
           {{member.name(), member.incarnation(), {member.attributes().begin(), member.attributes().end()}},
-           std::chrono::milliseconds(entry.milliseconds_since_heartbeat())});
+           std::chrono::milliseconds(entry.milliseconds_since_heartbeat()),
+           std::nullopt});
+      if (entry.has_milliseconds_since_gone())
+        result.back().since_gone = std::chrono::milliseconds(entry.milliseconds_since_gone());
     }
     return result;
   }
@@ -133,6 +183,17 @@ class GrpcRendezvous final : public Rendezvous {
   void fill(proto::RendezvousScope& scope) const {
     scope.set_job(scope_.job);
     scope.set_generation(scope_.generation);
+  }
+
+  /// Tells the host that a member's end is in order. A host that does not answer needs not hear of it.
+  void leave(const std::string& name) {
+    proto::LeaveRequest request;
+    fill(*request.mutable_scope());
+    request.set_name(name);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kLeaveTime);
+    proto::LeaveReply reply;
+    stub_->Leave(&context, request, &reply);
   }
 
   std::string who_is_missing(proto::RendezvousBarrierRequest request, int self) {

@@ -156,6 +156,23 @@ class Service final : public proto::Rendezvous::CallbackService {
     return answer(context, [&] { store_->heartbeat(to_scope(request->scope()), request->name()); });
   }
 
+  grpc::ServerUnaryReactor* Stay(grpc::CallbackServerContext*, const proto::StayRequest* request,
+                                 proto::StayReply*) override {
+    auto* reactor = new WaitingReactor(store_);
+    auto waiting = reactor->waiting;
+    wait(*waiting, [&] {
+      return store_->stay(to_scope(request->scope()), request->name(), [waiting](const ErrorPtr& error) {
+        waiting->finish(error ? to_status(*error) : grpc::Status::OK, [] {});
+      });
+    });
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context, const proto::LeaveRequest* request,
+                                  proto::LeaveReply*) override {
+    return answer(context, [&] { store_->leave(to_scope(request->scope()), request->name()); });
+  }
+
   grpc::ServerUnaryReactor* ListMembers(grpc::CallbackServerContext* context,
                                         const proto::ListMembersRequest* request,
                                         proto::ListMembersReply* reply) override {
@@ -163,6 +180,7 @@ class Service final : public proto::Rendezvous::CallbackService {
       for (auto& status : store_->members(to_scope(request->scope()))) {
         auto& entry = *reply->add_members();
         entry.set_milliseconds_since_heartbeat(status.since_heartbeat.count());
+        if (status.since_gone) entry.set_milliseconds_since_gone(status.since_gone->count());
         auto& member = *entry.mutable_member();
         member.set_name(status.member.name);
         member.set_incarnation(status.member.incarnation);

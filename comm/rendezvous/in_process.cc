@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <atomic>
+
 namespace braid::comm {
 namespace {
 
@@ -29,6 +31,34 @@ class Outcome {
   std::optional<Result> result_;  // guarded by mutex_
 };
 
+/// Of a member of this process: it can leave, and never be lost.
+class InProcessPresence final : public Presence {
+ public:
+  InProcessPresence(std::shared_ptr<RendezvousStore> store, const RendezvousScope& scope,
+                    const std::string& name)
+      : store_(std::move(store)), scope_(scope), name_(name) {
+    try {
+      store_->stay(scope_, name_, [ended = ended_](const ErrorPtr&) { *ended = true; });
+    } catch (const Error&) {
+      *ended_ = true;
+    }
+  }
+  ~InProcessPresence() override {
+    if (*ended_) return;
+    try {
+      store_->leave(scope_, name_);
+    } catch (const Error&) {  // the generation is over
+    }
+  }
+  State state() const override { return *ended_ ? State::Ended : State::Held; }
+
+ private:
+  const std::shared_ptr<RendezvousStore> store_;
+  const RendezvousScope scope_;
+  const std::string name_;
+  const std::shared_ptr<std::atomic<bool>> ended_ = std::make_shared<std::atomic<bool>>(false);
+};
+
 class InProcessRendezvous final : public Rendezvous {
  public:
   InProcessRendezvous(std::shared_ptr<RendezvousStore> store, RendezvousScope scope)
@@ -53,6 +83,9 @@ class InProcessRendezvous final : public Rendezvous {
 
   void add_member(const Member& member, const WaitContext&) override { store_->add_member(scope_, member); }
   void heartbeat(const std::string& name, const WaitContext&) override { store_->heartbeat(scope_, name); }
+  std::unique_ptr<Presence> stay(const std::string& name) override {
+    return std::make_unique<InProcessPresence>(store_, scope_, name);
+  }
   std::vector<MemberStatus> members(const WaitContext&) override { return store_->members(scope_); }
   void post_progress(const RankProgress& progress, const WaitContext&) override {
     store_->post_progress(scope_, progress);

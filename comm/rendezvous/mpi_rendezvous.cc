@@ -60,6 +60,7 @@ class HostedRendezvous final : public Rendezvous {
   void heartbeat(const std::string& name, const WaitContext& wait) override {
     client_->heartbeat(name, wait);
   }
+  std::unique_ptr<Presence> stay(const std::string& name) override { return client_->stay(name); }
   std::vector<MemberStatus> members(const WaitContext& wait) override { return client_->members(wait); }
   void post_progress(const RankProgress& progress, const WaitContext& wait) override {
     client_->post_progress(progress, wait);

@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,6 +37,22 @@ struct Member {
 struct MemberStatus {
   Member member;
   std::chrono::milliseconds since_heartbeat{0};
+  /// Since the host lost the connection over which the member stayed: its process has ended. Absent for
+  /// members that stay, that left in order, and that never stayed.
+  std::optional<std::chrono::milliseconds> since_gone;
+};
+
+/// A member's stay with the host, which sees at once when this process ends. Destroyed before the rendezvous
+/// that made it; then the member leaves in order.
+class Presence {
+ public:
+  enum class State {
+    Held,
+    Ended,  // the host has stopped, the generation is over, or the member stays by another call
+    Lost    // the host cannot be reached: it has ended, or the network fails. To be tried again by stay()
+  };
+  virtual ~Presence() = default;
+  virtual State state() const = 0;
 };
 
 struct RankProgress {
@@ -56,6 +74,9 @@ class Rendezvous {
   virtual void add_member(const Member& member, const WaitContext& wait) = 0;
   /// Throws: InvalidArgument when no such member was added (the host was started anew: add it again).
   virtual void heartbeat(const std::string& name, const WaitContext& wait) = 0;
+  /// From now on the host watches the connection to this process. Returns at once; what keeps it from doing
+  /// so, as a name that was not added, is seen by the presence's state.
+  virtual std::unique_ptr<Presence> stay(const std::string& name) = 0;
   /// By name.
   virtual std::vector<MemberStatus> members(const WaitContext& wait) = 0;
 

@@ -63,6 +63,12 @@ void RendezvousStore::charge(Generation& generation, const std::string& what, st
   generation.bytes += bytes - before;
 }
 
+void RendezvousStore::end_stay(Present& present, const ErrorPtr& error, Callbacks& ended) {
+  if (present.stay) ended.push_back([done = std::move(present.done), error] { done(error); });
+  present.stay.reset();
+  present.gone.reset();
+}
+
 void RendezvousStore::end_waits(Generation& generation, const ErrorPtr& error, Callbacks& ended) {
   for (auto& [ticket, waiter] : generation.waiters)
     ended.push_back([done = std::move(waiter.done), error] { done(error, {}); });
@@ -71,6 +77,7 @@ void RendezvousStore::end_waits(Generation& generation, const ErrorPtr& error, C
     for (auto& [rank, tickets] : barrier.arrived)
       for (auto& [ticket, done] : tickets) ended.push_back([done = std::move(done), error] { done(error); });
   generation.barriers.clear();
+  for (auto& [name, present] : generation.members) end_stay(present, error, ended);
 }
 
 void RendezvousStore::set(const RendezvousScope& scope, const std::string& key, Value value) {
@@ -161,6 +168,12 @@ void RendezvousStore::cancel(Ticket ticket) {
   std::lock_guard lock(mutex_);
   for (auto& [job, generation] : jobs_) {
     generation.waiters.erase(ticket);
+    for (auto& [name, present] : generation.members) {
+      if (present.stay != ticket) continue;
+      present.stay.reset();
+      present.done = nullptr;
+      present.gone = WaitContext::Clock::now();
+    }
     for (auto& [name, barrier] : generation.barriers) {
       for (auto rank = barrier.arrived.begin(); rank != barrier.arrived.end();) {
         rank->second.erase(ticket);
@@ -197,8 +210,10 @@ void RendezvousStore::add_member(const RendezvousScope& scope, const Member& mem
     const auto there = generation.members.find(member.name);
     if (there == generation.members.end()) require_room("members", generation.members.size());
     charge(generation, "a member", bytes_of(member),
-           there == generation.members.end() ? 0 : bytes_of(there->second.first));
-    generation.members[member.name] = {member, WaitContext::Clock::now()};
+           there == generation.members.end() ? 0 : bytes_of(there->second.member));
+    Present& present = generation.members[member.name];
+    present.member = member;
+    present.heard = WaitContext::Clock::now();
   }
   run(ended);
 }
@@ -211,7 +226,37 @@ void RendezvousStore::heartbeat(const RendezvousScope& scope, const std::string&
     auto member = members.find(name);
     if (member == members.end())
       throw InvalidArgument(fmt::format("[rendezvous] no member '{}' was added", name));
-    member->second.second = WaitContext::Clock::now();
+    member->second.heard = WaitContext::Clock::now();
+  }
+  run(ended);
+}
+
+RendezvousStore::Ticket RendezvousStore::stay(const RendezvousScope& scope, const std::string& name,
+                                              StayDone done) {
+  Callbacks ended;
+  Ticket ticket = 0;
+  {
+    std::lock_guard lock(mutex_);
+    auto& members = enter(scope, ended).members;
+    const auto member = members.find(name);
+    if (member == members.end())
+      throw InvalidArgument(fmt::format("[rendezvous] no member '{}' was added", name));
+    end_stay(member->second, nullptr, ended);
+    ticket = next_ticket_++;
+    member->second.stay = ticket;
+    member->second.done = std::move(done);
+  }
+  run(ended);
+  return ticket;
+}
+
+void RendezvousStore::leave(const RendezvousScope& scope, const std::string& name) {
+  Callbacks ended;
+  {
+    std::lock_guard lock(mutex_);
+    auto& members = enter(scope, ended).members;
+    if (const auto member = members.find(name); member != members.end())
+      end_stay(member->second, nullptr, ended);
   }
   run(ended);
 }
@@ -221,10 +266,12 @@ std::vector<MemberStatus> RendezvousStore::members(const RendezvousScope& scope)
   std::vector<MemberStatus> result;
   {
     std::lock_guard lock(mutex_);
-    auto now = WaitContext::Clock::now();
-    for (auto& [name, entry] : enter(scope, ended).members)
-      result.push_back(
-          {entry.first, std::chrono::duration_cast<std::chrono::milliseconds>(now - entry.second)});
+    using std::chrono::duration_cast, std::chrono::milliseconds;
+    const auto now = WaitContext::Clock::now();
+    for (auto& [name, present] : enter(scope, ended).members) {
+      result.push_back({present.member, duration_cast<milliseconds>(now - present.heard), std::nullopt});
+      if (present.gone) result.back().since_gone = duration_cast<milliseconds>(now - *present.gone);
+    }
   }
   run(ended);
   return result;

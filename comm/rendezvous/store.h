@@ -35,6 +35,7 @@ class RendezvousStore {
   using Ticket = std::uint64_t;
   using GetDone = std::function<void(ErrorPtr, Value)>;
   using BarrierDone = std::function<void(ErrorPtr)>;
+  using StayDone = std::function<void(ErrorPtr)>;
 
   /// All but the const members: Throws Unavailable when the job is already in a newer generation. A scope of
   /// a newer generation ends the older ones of the same job: their waits fail, their values go.
@@ -45,18 +46,23 @@ class RendezvousStore {
   /// barrier that is over succeeds. Throws: InvalidArgument (rank, or a size that differs from the others').
   std::optional<Ticket> barrier(const RendezvousScope& scope, const std::string& name, std::uint64_t round,
                                 int rank, int size, BarrierDone done);
-  /// Ends a wait without its callback. A rank leaves its barrier by this. No effect when it is over.
+  /// Ends a wait without its callback. A rank leaves its barrier by this, a member is gone. No effect when it
+  /// is over.
   void cancel(Ticket ticket);
   /// Ranks that are not in the barrier.
   std::vector<int> missing(const RendezvousScope& scope, const std::string& name, int size);
 
   void add_member(const RendezvousScope& scope, const Member& member);
   void heartbeat(const RendezvousScope& scope, const std::string& name);
+  /// A wait that leave() ends, or the next stay of this name. Ended by cancel() the member is gone.
+  /// Throws: InvalidArgument when no such member was added.
+  Ticket stay(const RendezvousScope& scope, const std::string& name, StayDone done);
+  void leave(const RendezvousScope& scope, const std::string& name);
   std::vector<MemberStatus> members(const RendezvousScope& scope);
   void post_progress(const RendezvousScope& scope, const RankProgress& progress);
   std::vector<RankProgress> progress(const RendezvousScope& scope);
 
-  /// How many gets and barriers wait now.
+  /// How many gets and barriers wait now; stays are not waited for.
   std::size_t waits() const;
   /// Fails all waits with Unavailable.
   void fail_waits(const std::string& text);
@@ -71,12 +77,19 @@ class RendezvousStore {
     int size = 0;
     std::map<int, std::map<Ticket, BarrierDone>> arrived;  // by rank; a repeated request has a second ticket
   };
+  struct Present {
+    Member member;
+    WaitContext::Clock::time_point heard{};
+    std::optional<WaitContext::Clock::time_point> gone;
+    std::optional<Ticket> stay;
+    StayDone done;  // of the stay
+  };
   struct Generation {
     std::uint64_t number = 0;
     std::map<std::string, Value> values;
     std::map<Ticket, Waiter> waiters;
     std::map<std::string, Barrier> barriers;
-    std::map<std::string, std::pair<Member, WaitContext::Clock::time_point>> members;
+    std::map<std::string, Present> members;
     std::map<int, RankProgress> progress;
     std::size_t bytes = 0;  // of values, members and their names
   };
@@ -87,6 +100,7 @@ class RendezvousStore {
   void require_room(const std::string& what, std::size_t entries) const;
   /// Counts bytes that stay; `before`: those that they replace.
   void charge(Generation& generation, const std::string& what, std::size_t bytes, std::size_t before) const;
+  static void end_stay(Present& present, const ErrorPtr& error, Callbacks& ended);
   static void end_waits(Generation& generation, const ErrorPtr& error, Callbacks& ended);
 
   const RendezvousLimits limits_{};

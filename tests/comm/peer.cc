@@ -2,6 +2,10 @@
 //
 //   comm_peer serve
 //     A transport server that holds all requests. Prints its address.
+//   comm_peer host
+//     A rendezvous. Prints its address.
+//   comm_peer stay RENDEZVOUS NAME
+//     A member that stays. Prints "ready" then.
 //   comm_peer collective RENDEZVOUS RANK SIZE DEADLINE_MS
 //     All-reduces for ever, the deadline each but for the first one. Prints "ready" after that, and in the
 //     end the error and how long it took.
@@ -44,6 +48,21 @@ int serve() {
 /// Until everybody is there.
 constexpr std::chrono::seconds kStartTime{60};
 
+int host() {
+  const auto server = RendezvousServer::start({.listen = "127.0.0.1:0"});
+  say(server->address());
+  for (;;) pause();
+}
+
+int stay(const std::string& address, const std::string& name) {
+  const auto rendezvous = make_grpc_rendezvous(address, {"job", 1});
+  rendezvous->add_member({name, 1, {}}, WaitContext::with_timeout(kStartTime));
+  const auto presence = rendezvous->stay(name);
+  rendezvous->heartbeat(name, WaitContext::with_timeout(kStartTime));
+  say("ready");
+  for (;;) pause();
+}
+
 int collective(const std::string& address, int rank, int size, std::chrono::milliseconds deadline) {
   auto rendezvous = make_grpc_rendezvous(address, {"job", 1});
   RingOptions options;
@@ -71,6 +90,8 @@ int main_of(int argc, char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   std::vector<std::string> args(argv + 1, argv + argc);
   if (args.size() == 1 && args[0] == "serve") return serve();
+  if (args.size() == 1 && args[0] == "host") return host();
+  if (args.size() == 3 && args[0] == "stay") return stay(args[1], args[2]);
   if (args.size() == 5 && args[0] == "collective")
     return collective(args[1], std::stoi(args[2]), std::stoi(args[3]),
                       std::chrono::milliseconds(std::stoi(args[4])));

@@ -17,8 +17,8 @@ class PeerProgressTest : public testing::Test {
     return {*rendezvous_, "test", number, {"rank 0 (a)", "rank 1 (b)", "rank 2 (c)"}};
   }
 
-  std::unique_ptr<Rendezvous> rendezvous_ =
-      make_in_process_rendezvous(std::make_shared<RendezvousStore>(), {"job", 1});
+  const std::shared_ptr<RendezvousStore> store_ = std::make_shared<RendezvousStore>();
+  std::unique_ptr<Rendezvous> rendezvous_ = make_in_process_rendezvous(store_, {"job", 1});
 };
 
 TEST_F(PeerProgressTest, RanksThatAreBehindAreNamedWithWhatTheyDidLast) {
@@ -61,10 +61,37 @@ TEST_F(PeerProgressTest, NobodyIsBlamedWhenAllAreThere) {
 
 TEST_F(PeerProgressTest, ARankThatGivesUpIsHeardOfByTheOthers) {
   PeerProgress zero = rank(0), one = rank(1);
-  EXPECT_EQ(zero.who_gave_up(), std::nullopt);
+  EXPECT_EQ(zero.who_is_lost(), std::nullopt);
   one.give_up("out of memory");
-  EXPECT_EQ(zero.who_gave_up(), "rank 1 (b) gave up: out of memory");
-  EXPECT_EQ(one.who_gave_up(), std::nullopt);
+  EXPECT_EQ(zero.who_is_lost(), "rank 1 (b) gave up: out of memory");
+  EXPECT_EQ(one.who_is_lost(), std::nullopt);
+}
+
+TEST_F(PeerProgressTest, ARankWhoseConnectionBreaksIsGoneASecondLater) {
+  PeerProgress zero = rank(0), one = rank(1);
+  one.post();
+  const auto broke = std::chrono::steady_clock::now();
+  store_->cancel(store_->stay({"job", 1}, "test/rank 1", [](const ErrorPtr&) {}));
+  std::optional<std::string> lost;
+  while (!lost && std::chrono::steady_clock::now() - broke < std::chrono::seconds(20)) {
+    lost = zero.who_is_lost();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_EQ(lost, "rank 1 (b) is gone: its connection to the rendezvous has broken");
+  EXPECT_GE(std::chrono::steady_clock::now() - broke, std::chrono::seconds(1));
+  one.post();  // it stays again
+  EXPECT_EQ(zero.who_is_lost(), std::nullopt);
+}
+
+TEST_F(PeerProgressTest, ARankThatLeavesInOrderIsNotLost) {
+  PeerProgress zero = rank(0);
+  {
+    PeerProgress one = rank(1);
+    one.post();
+  }
+  EXPECT_EQ(rendezvous_->members(WaitContext::with_timeout(std::chrono::seconds(1))).at(0).since_gone,
+            std::nullopt);
+  EXPECT_EQ(zero.who_is_lost(), std::nullopt);
 }
 
 }  // namespace

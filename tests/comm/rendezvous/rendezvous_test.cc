@@ -159,6 +159,30 @@ TEST_P(RendezvousTest, MembersCarryTheirAddressesAndAge) {
               HasSubstr("no member 'worker/2'"));
 }
 
+TEST_P(RendezvousTest, MembersThatStayAreHeldUntilTheyLeave) {
+  auto rendezvous = make();
+  rendezvous->add_member({"worker/1", 7, {}}, within(60s));
+  auto first = rendezvous->stay("worker/1");
+  EXPECT_EQ(first->state(), Presence::State::Held);
+  auto second = rendezvous->stay("worker/1");  // as after a connection that broke
+  EXPECT_TRUE(eventually([&] { return first->state() == Presence::State::Ended; }));
+  first.reset();
+  EXPECT_EQ(second->state(), Presence::State::Held);
+  second.reset();
+  EXPECT_EQ(rendezvous->members(within(60s)).at(0).since_gone, std::nullopt);
+}
+
+TEST_P(RendezvousTest, OnlyMembersStay) {
+  auto rendezvous = make();
+  rendezvous->set_text("connects", "", within(60s));
+  const auto stranger = rendezvous->stay("worker/1");
+  EXPECT_TRUE(eventually([&] { return stranger->state() == Presence::State::Ended; }));
+  rendezvous->add_member({"worker/1", 7, {}}, within(60s));
+  const auto member = rendezvous->stay("worker/1");
+  make(2)->set_text("begins", "generation 2", within(60s));
+  EXPECT_TRUE(eventually([&] { return member->state() == Presence::State::Ended; }));
+}
+
 TEST_P(RendezvousTest, ProgressTellsWhoIsBehind) {
   auto rendezvous = make();
   EXPECT_EQ(describe_laggard(rendezvous->progress(within(60s))), "");
