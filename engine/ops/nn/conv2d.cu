@@ -1,9 +1,9 @@
-// CUDA kernels of Conv2D, its gradients and braid.FusedConv2D: cuDNN (convolution_cudnn.h). The filter is
-// brought into cuDNN's order of axes and back. Images whose paddings in front and behind differ (SAME with a
-// stride), and for which cuDNN has no engine as they are, are padded into scratch memory first, or their
-// gradient is cut out of one that is. A batch for which cuDNN has no engine is taken in parts, each after the
-// other on the stream. Float32, or images and filter of halves; where cuDNN has no engine for these they are
-// widened. Depthwise convolutions are in depthwise_conv2d.cu.
+// CUDA kernels of Conv2D, Conv3D, their gradients and braid.FusedConv2D: cuDNN (convolution_cudnn.h). The
+// filter is brought into cuDNN's order of axes and back. Images whose paddings in front and behind differ
+// (SAME with a stride), and for which cuDNN has no engine as they are, are padded into scratch memory first,
+// or their gradient is cut out of one that is. A batch for which cuDNN has no engine is taken in parts, each
+// after the other on the stream. Float32, or images and filter of halves; where cuDNN has no engine for these
+// they are widened. Depthwise convolutions are in depthwise_conv2d.cu.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -20,28 +20,34 @@
 namespace braid {
 namespace {
 
-/// Images as [outer, h, w, inner] inside padded ones.
+/// Images as [outer, d, h, w, inner] inside padded ones.
 struct Frame {
-  std::int64_t outer, h, w, inner;
-  std::int64_t padded_h, padded_w, top, left;
+  std::int64_t outer, d, h, w, inner;
+  std::int64_t padded_d, padded_h, padded_w, front, top, left;
 
-  std::int64_t elements() const { return outer * h * w * inner; }
-  std::int64_t padded_elements() const { return outer * padded_h * padded_w * inner; }
+  std::int64_t elements() const { return outer * d * h * w * inner; }
+  std::int64_t padded_elements() const { return outer * padded_d * padded_h * padded_w * inner; }
 };
 
-__global__ void pad_kernel(Frame f, const float* images, float* padded, std::int64_t n) {
+template <class T>
+__global__ void pad_kernel(Frame f, const T* images, T* padded, std::int64_t n) {
   for (std::int64_t i = cuda::grid_index(); i < n; i += cuda::grid_size()) {
-    const std::int64_t pixel = i / f.inner, row = pixel / f.padded_w, image = row / f.padded_h;
-    const std::int64_t y = row - image * f.padded_h - f.top, x = pixel - row * f.padded_w - f.left;
-    const bool inside = y >= 0 && y < f.h && x >= 0 && x < f.w;
-    padded[i] = inside ? images[((image * f.h + y) * f.w + x) * f.inner + (i - pixel * f.inner)] : 0.0F;
+    const std::int64_t pixel = i / f.inner, row = pixel / f.padded_w, plane = row / f.padded_h;
+    const std::int64_t image = plane / f.padded_d, z = plane - image * f.padded_d - f.front;
+    const std::int64_t y = row - plane * f.padded_h - f.top, x = pixel - row * f.padded_w - f.left;
+    const bool inside = z >= 0 && z < f.d && y >= 0 && y < f.h && x >= 0 && x < f.w;
+    padded[i] =
+        inside ? images[(((image * f.d + z) * f.h + y) * f.w + x) * f.inner + (i - pixel * f.inner)] : T(0);
   }
 }
-__global__ void crop_kernel(Frame f, const float* padded, float* images, std::int64_t n) {
+template <class T>
+__global__ void crop_kernel(Frame f, const T* padded, T* images, std::int64_t n) {
   for (std::int64_t i = cuda::grid_index(); i < n; i += cuda::grid_size()) {
-    const std::int64_t pixel = i / f.inner, row = pixel / f.w, image = row / f.h;
-    const std::int64_t y = row - image * f.h + f.top, x = pixel - row * f.w + f.left;
-    images[i] = padded[((image * f.padded_h + y) * f.padded_w + x) * f.inner + (i - pixel * f.inner)];
+    const std::int64_t pixel = i / f.inner, row = pixel / f.w, plane = row / f.h;
+    const std::int64_t image = plane / f.d, z = plane - image * f.d + f.front;
+    const std::int64_t y = row - plane * f.h + f.top, x = pixel - row * f.w + f.left;
+    images[i] = padded[(((image * f.padded_d + z) * f.padded_h + y) * f.padded_w + x) * f.inner +
+                       (i - pixel * f.inner)];
   }
 }
 
@@ -53,8 +59,8 @@ struct Pass {
   std::vector<Part> parts;  // none: the library has no engine for these halves
   DType dtype;
   cuda::FilterOrder order;
-  Frame frame;                     // of the first part; the last may have fewer images
-  bool padded = false;             // of float32 only
+  Frame frame;  // of the first part; the last may have fewer images
+  bool padded = false;
   std::int64_t in_step, out_step;  // elements of an image, of the graph's tensors
   std::int64_t outer_step;         // of the frame's outer, for an image
   std::size_t workspace_bytes = 0;
@@ -63,32 +69,37 @@ struct Pass {
   Pass(const PrepareContext& c, Convolution conv, cuda::ConvolutionPass pass, DType type,
        const cuda::ConvolutionLayer& layer)
       : dtype(type), has_bias(layer.has_bias), has_residual(layer.has_residual) {
-    WindowAxis &h = conv.window.h, &w = conv.window.w;
+    WindowAxis &d = conv.window.d, &h = conv.window.h, &w = conv.window.w;
     const bool nchw = conv.window.axes.nchw();
-    order = {h.kernel * w.kernel, conv.in_c / conv.groups, conv.out_c, nchw, dtype};
-    in_step = conv.in_h * conv.in_w * conv.in_c;
-    out_step = conv.out_h * conv.out_w * conv.out_c;
+    order = {conv.taps(), conv.in_c / conv.groups, conv.out_c, nchw, dtype};
+    in_step = conv.in_image();
+    out_step = conv.out_image();
     outer_step = nchw ? conv.in_c : 1;
     cuda::OwnConvolution own;
     if (!is_half(dtype))
       own = [pass](const Convolution& part) { return cuda::prepare_few_channels(part, pass); };
     frame = {.outer = 0,
+             .d = conv.in_d,
              .h = conv.in_h,
              .w = conv.in_w,
              .inner = nchw ? 1 : conv.in_c,
+             .padded_d = conv.in_d + d.pad_before + d.pad_after,
              .padded_h = conv.in_h + h.pad_before + h.pad_after,
              .padded_w = conv.in_w + w.pad_before + w.pad_after,
+             .front = d.pad_before,
              .top = h.pad_before,
              .left = w.pad_before};
     parts = cuda::prepare_cudnn(c, conv, pass, dtype, layer, own);
-    if (parts.empty() && is_half(dtype)) return;
-    padded = parts.empty() && (h.pad_before != h.pad_after || w.pad_before != w.pad_after);
+    const auto is_uneven = [](const WindowAxis& axis) { return axis.pad_before != axis.pad_after; };
+    padded = parts.empty() && (is_uneven(d) || is_uneven(h) || is_uneven(w));
     if (padded) {
+      conv.in_d = frame.padded_d;
       conv.in_h = frame.padded_h;
       conv.in_w = frame.padded_w;
-      h.pad_before = h.pad_after = w.pad_before = w.pad_after = 0;
+      for (WindowAxis* axis : {&d, &h, &w}) axis->pad_before = axis->pad_after = 0;
       parts = cuda::prepare_cudnn(c, conv, pass, dtype, layer, own);
     }
+    if (parts.empty() && is_half(dtype)) return;
     if (parts.empty()) cuda::refuse_convolution(c, conv);
     for (const Part& part : parts) workspace_bytes = std::max(workspace_bytes, part.library->workspace_bytes);
     frame.outer = parts.front().batch.images * outer_step;
@@ -96,23 +107,27 @@ struct Pass {
 
   std::size_t filter_bytes() const { return rounded(order.bytes()); }
   std::size_t padded_bytes() const {
-    return padded ? rounded(static_cast<std::size_t>(frame.padded_elements()) * sizeof(float)) : 0;
+    return padded ? rounded(static_cast<std::size_t>(frame.padded_elements()) * dtype_size(dtype)) : 0;
   }
   std::size_t scratch_bytes() const { return filter_bytes() + padded_bytes() + workspace_bytes; }
 
   // The parts of the scratch memory.
   void* filter(const KernelArgs& a) const { return a.scratch; }
-  float* images(const KernelArgs& a) const {
-    return reinterpret_cast<float*>(static_cast<char*>(a.scratch) + filter_bytes());
-  }
+  void* images(const KernelArgs& a) const { return static_cast<char*>(a.scratch) + filter_bytes(); }
   void* workspace(const KernelArgs& a) const {
     return static_cast<char*>(a.scratch) + filter_bytes() + padded_bytes();
   }
 
-  Frame frame_of(const Part& part) const {
+  /// A part's images into padded ones, or out of them.
+  void move(const Part& part, StreamRef stream, const void* from, void* to, bool pads) const {
     Frame its = frame;
     its.outer = part.batch.images * outer_step;
-    return its;
+    const std::int64_t n = pads ? its.padded_elements() : its.elements();
+    const auto move_as = [&]<class T>(T) {
+      cuda::launch(pads ? pad_kernel<T> : crop_kernel<T>, cuda::blocks_for(n), cuda::kThreads, 0, stream, its,
+                   static_cast<const T*>(from), static_cast<T*>(to), n);
+    };
+    is_half(dtype) ? move_as(std::uint16_t{}) : move_as(float{});
   }
   /// A part's images in a tensor whose images have `step` elements.
   void* part_of(void* tensor, const Part& part, std::int64_t step) const {
@@ -122,9 +137,7 @@ struct Pass {
   void* bring_images(const KernelArgs& a, const Part& part, int input) const {
     void* const from = part_of(a.inputs[input], part, in_step);
     if (!padded) return from;
-    const Frame its = frame_of(part);
-    cuda::launch(pad_kernel, cuda::blocks_for(its.padded_elements()), cuda::kThreads, 0, a.stream, its,
-                 static_cast<const float*>(from), images(a), its.padded_elements());
+    move(part, a.stream, from, images(a), true);
     return images(a);
   }
 
@@ -145,10 +158,7 @@ struct Pass {
       void* const to = part_of(a.outputs[0], part, in_step);
       part.library->run(
           {padded ? images(a) : to, filter(a), part_of(a.inputs[2], part, out_step), workspace(a), a.stream});
-      if (!padded) continue;
-      const Frame its = frame_of(part);
-      cuda::launch(crop_kernel, cuda::blocks_for(its.elements()), cuda::kThreads, 0, a.stream, its,
-                   static_cast<const float*>(images(a)), static_cast<float*>(to), its.elements());
+      if (padded) move(part, a.stream, images(a), to, false);
     }
   }
   /// The parts' sums in their order, each added to those before it.
@@ -212,7 +222,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 /// An image and a filter of sizes that cuDNN's descriptions hold.
 bool supports(const Node& node, std::span<const OutputInfo> inputs) {
   const auto fits = [](const Shape& shape) {
-    const bool images = shape.rank() == 4 && shape[0] > 0;  // or a filter: a little more of it does no harm
+    const bool images = shape.rank() >= 4 && shape[0] > 0;  // or a filter: a little more of it does no harm
     return shape.elements() / (images ? shape[0] : 1) <= cuda::kMostElements;
   };
   for (const OutputInfo& input : inputs)
@@ -223,11 +233,14 @@ bool supports(const Node& node, std::span<const OutputInfo> inputs) {
 }  // namespace
 
 void register_conv2d_cuda(OpRegistry& registry) {
-  cuda_takes_halves({"Conv2D", "braid.FusedConv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"});
-  registry.add_cuda("Conv2D", prepare<forward_of>, supports);
+  for (const char* op : {"Conv2D", "Conv3D"}) registry.add_cuda(op, prepare<forward_of>, supports);
+  for (const char* op : {"Conv2DBackpropInput", "Conv3DBackpropInputV2"})
+    registry.add_cuda(op, prepare<backward_input_of>, supports);
+  for (const char* op : {"Conv2DBackpropFilter", "Conv3DBackpropFilterV2"})
+    registry.add_cuda(op, prepare<backward_filter_of>, supports);
   registry.add_cuda("braid.FusedConv2D", prepare<layer_of>, supports);
-  registry.add_cuda("Conv2DBackpropInput", prepare<backward_input_of>, supports);
-  registry.add_cuda("Conv2DBackpropFilter", prepare<backward_filter_of>, supports);
+  cuda_takes_halves({"Conv2D", "braid.FusedConv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "Conv3D",
+                     "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2"});
 }
 
 }  // namespace braid

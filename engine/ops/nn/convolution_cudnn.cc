@@ -50,17 +50,19 @@ struct PassGraph {
             const ConvolutionLayer& layer, bool fused, std::int64_t alignment)
       : graph(device) {
     const bool last = !conv.window.axes.nchw();
-    const auto tensor = [&](std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
+    const auto tensor = [&](std::int64_t n, std::int64_t c, std::int64_t d, std::int64_t h, std::int64_t w) {
+      std::vector<std::int64_t> sizes{n, c, h, w};
+      if (conv.window.axes.volumes()) sizes.insert(sizes.begin() + 2, d);
       return CudnnTensor{
-          .sizes = {n, c, h, w}, .channels_last = last, .dtype = dtype, .alignment_bytes = alignment};
+          .sizes = std::move(sizes), .channels_last = last, .dtype = dtype, .alignment_bytes = alignment};
     };
-    const CudnnTensor result = tensor(conv.batch, conv.out_c, conv.out_h, conv.out_w);
-    CudnnTensor sum = result, biases = tensor(1, conv.out_c, 1, 1);
+    const CudnnTensor result = tensor(conv.batch, conv.out_c, conv.out_d, conv.out_h, conv.out_w);
+    CudnnTensor sum = result, biases = tensor(1, conv.out_c, 1, 1, 1);
     sum.dtype = biases.dtype = DType::Float32;
     int count = 3;
-    tensors.images = graph.tensor(tensor(conv.batch, conv.in_c, conv.in_h, conv.in_w));
-    tensors.filter =
-        graph.tensor(tensor(conv.out_c, conv.in_c / conv.groups, conv.window.h.kernel, conv.window.w.kernel));
+    tensors.images = graph.tensor(tensor(conv.batch, conv.in_c, conv.in_d, conv.in_h, conv.in_w));
+    tensors.filter = graph.tensor(tensor(conv.out_c, conv.in_c / conv.groups, conv.window.d.kernel,
+                                         conv.window.h.kernel, conv.window.w.kernel));
     tensors.outputs = graph.tensor(result);
     if (!fused) {
       graph.convolve(pass, conv, tensors.images, tensors.filter, tensors.outputs);
@@ -106,8 +108,8 @@ int measured(CudaDevice& device, const Convolution& conv, const ConvolutionLayer
   };
   std::size_t workspace = 0;
   for (const Way& way : ways) workspace = std::max(workspace, way.how.workspace_bytes);
-  const std::int64_t results = conv.batch * conv.out_h * conv.out_w * conv.out_c;
-  const auto images = take(conv.batch * conv.in_h * conv.in_w * conv.in_c);
+  const std::int64_t results = conv.batch * conv.out_image();
+  const auto images = take(conv.batch * conv.in_image());
   const auto filter = take(static_cast<std::int64_t>(conv.filter_bytes() / sizeof(float)));
   const auto outputs = take(results), bias = take(conv.out_c),
              residual = take(layer.has_residual ? results : 1);
@@ -212,8 +214,7 @@ std::vector<ConvolutionPart> prepare_cudnn(const PrepareContext& c, const Convol
                                            const OwnConvolution& own) {
   std::map<std::int64_t, std::shared_ptr<const PreparedConvolution>> known;  // by images
   std::size_t most_workspace = kMostWorkspace;
-  const std::int64_t in_image = conv.in_h * conv.in_w * conv.in_c,
-                     out_image = conv.out_h * conv.out_w * conv.out_c;
+  const std::int64_t in_image = conv.in_image(), out_image = conv.out_image();
   const auto works = [&](std::int64_t images) {
     if (known.contains(images)) return true;
     Convolution part = conv;
@@ -241,10 +242,14 @@ std::vector<ConvolutionPart> prepare_cudnn(const PrepareContext& c, const Convol
 }
 
 void refuse_convolution(const PrepareContext& c, const Convolution& conv) {
-  c.fail(
-      fmt::format("cuDNN has no {}engine for an image of {} x {} with {} channels under a filter of {} x {}",
-                  c.deterministic ? "deterministic " : "", conv.in_h, conv.in_w, conv.in_c,
-                  conv.window.h.kernel, conv.window.w.kernel));
+  const bool volumes = conv.window.axes.volumes();
+  const auto sizes = [volumes](std::int64_t d, std::int64_t h, std::int64_t w) {
+    return volumes ? fmt::format("{} x {} x {}", d, h, w) : fmt::format("{} x {}", h, w);
+  };
+  c.fail(fmt::format("cuDNN has no {}engine for {} of {} with {} channels under a filter of {}",
+                     c.deterministic ? "deterministic " : "", volumes ? "a volume" : "an image",
+                     sizes(conv.in_d, conv.in_h, conv.in_w), conv.in_c,
+                     sizes(conv.window.d.kernel, conv.window.h.kernel, conv.window.w.kernel)));
 }
 
 }  // namespace braid::cuda

@@ -44,9 +44,10 @@ Convolution make_convolution(const Node& node, const Shape& in, const Shape& fil
 
 bool halves_pay(const Node& node, std::span<const OutputInfo> inputs) {
   constexpr std::int64_t kVector = 8;
-  const bool makes_filter = node.op->name == "Conv2DBackpropFilter";
+  const bool makes_filter = node.op->name.find("BackpropFilter") != std::string::npos;
   const Shape& filter = makes_filter ? node.outputs[0].shape : inputs[1].shape;
-  return filter[2] % kVector == 0 && filter[3] % kVector == 0;
+  const int last = filter.rank() - 1;
+  return filter[last - 1] % kVector == 0 && filter[last] % kVector == 0;
 }
 
 }  // namespace braid

@@ -174,8 +174,8 @@ std::optional<PreparedConvolution> prepare_few_channels(const Convolution& conv,
   constexpr std::int64_t kMostElements32 = (1LL << 31) - (1 << 24);  // leaves room for a step of the grid
   const bool fits = conv.batch * conv.in_h * conv.in_w * conv.in_c < kMostElements32 &&
                     conv.batch * conv.out_h * conv.out_w < kMostElements32;
-  if (pass == ConvolutionPass::BackwardInput || conv.window.axes.nchw() || conv.groups != 1 ||
-      conv.out_c % 4 != 0 || packs > kMostPacks || (packs & (packs - 1)) != 0 ||
+  if (pass == ConvolutionPass::BackwardInput || conv.window.axes.nchw() || conv.window.axes.volumes() ||
+      conv.groups != 1 || conv.out_c % 4 != 0 || packs > kMostPacks || (packs & (packs - 1)) != 0 ||
       conv.window.w.kernel != side || !fits)
     return std::nullopt;
   if (side == 3) switch (conv.in_c) {
