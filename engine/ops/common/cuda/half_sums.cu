@@ -73,6 +73,27 @@ __global__ void __launch_bounds__(kThreads)
     add_tile<S, V>(x + o * s.m * s.n, sums + o * s.n, 0, s.m, s.n, divisor);
 }
 
+/// Of slices with few rows: a thread adds those of its columns.
+template <class S, int V>
+__global__ void __launch_bounds__(kThreads)
+    add_few_rows(const S* x, float* sums, const __grid_constant__ Sizes s, float divisor) {
+  using Values = Pack<S, V>;
+  const std::int64_t packs = s.n / V, count = s.outer * packs;
+  for (std::int64_t i = grid_index(); i < count; i += grid_size()) {
+    const std::int64_t slice = i / packs, pack = i - slice * packs;
+    const auto* const from = reinterpret_cast<const Values*>(x) + slice * s.m * packs + pack;
+    float sum[V] = {};
+#pragma unroll 4
+    for (std::int64_t row = 0; row < s.m; ++row) {
+      const Values values = from[row * packs];
+#pragma unroll
+      for (int v = 0; v < V; ++v) sum[v] += static_cast<float>(values.at[v]);
+    }
+#pragma unroll
+    for (int v = 0; v < V; ++v) sums[i * V + v] = sum[v] / divisor;
+  }
+}
+
 __global__ void __launch_bounds__(kThreads)
     add_chunks(const float* sums, float* y, std::int64_t n, std::int64_t chunks, float divisor) {
   for (std::int64_t i = grid_index(); i < n; i += grid_size()) {
@@ -93,14 +114,22 @@ PreparedKernel prepare_slices(const Sizes& s, float divisor) {
   kernel.run = [=](const KernelArgs& a) {
     constexpr int kWide = kPackOf<S>;
     constexpr std::int64_t kMostSlices = 65535;  // of a grid's y
+    constexpr std::int64_t kFewRows = 32;        // that a block's threads would not share well
     const S* const x = a.in<S>(0);
+    const bool wide = s.n % kWide == 0 && is_aligned16(x);
+    if (s.m <= kFewRows) {
+      const std::int64_t threads = s.outer * s.n / (wide ? kWide : 1);
+      launch(wide ? add_few_rows<S, kWide> : add_few_rows<S, 1>, blocks_for(threads), kThreads, 0, a.stream,
+             x, a.out<float>(0), s, divisor);
+      return;
+    }
     const auto start = [&](auto function, int columns) {
       launch(function,
              dim3(static_cast<unsigned>(tiles_of(s.n, columns)),
                   static_cast<unsigned>(std::min(s.outer, kMostSlices))),
              dim3(kThreads), 0, a.stream, x, a.out<float>(0), s, divisor);
     };
-    if (s.n % kWide == 0 && is_aligned16(x))
+    if (wide)
       start(add_slices<S, kWide>, kWide);
     else
       start(add_slices<S, 1>, 1);
