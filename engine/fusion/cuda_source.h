@@ -14,7 +14,8 @@
 //
 // float32 arithmetic has the bits of the CPU's kernels, log, expm1 and log1p as well, as the source contains
 // the text of vector_math.h: it is to be compiled with --fmad=false. exp, erf, tanh and the sigmoid are those
-// of the device's library, and sums of rows have another order. The same source gives the same bits in every run. Thread rule: pure functions.
+// of the device's library, and sums of rows have another order. The same source gives the same bits in every
+// run. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
