@@ -4,8 +4,8 @@ usage: torch_graphs.py export FOLDER [--models a,b]
        torch_graphs.py check FOLDER [--models a,b] [--limit 1e-5]
        torch_graphs.py time [--models a,b] [--batches 256,4096] [--precision TF32|BF16]
 
-The models are those of graphs_first.py, graphs_second.py and graphs_third.py; --models takes `first`, `second`, `third`
-and names. `export` writes FOLDER/NAME.onnx, whose inputs are the model's columns and whose outputs are `loss` and
+The models are those of graphs_first.py, graphs_second.py, graphs_third.py and graphs_fourth.py; --models takes `first`,
+`second`, `third`, `fourth` and names. `export` writes FOLDER/NAME.onnx, whose inputs are the model's columns and whose outputs are `loss` and
 `prediction`, and FOLDER/models.json with these columns; it needs onnx and no GPU. `check` trains these files for 20 steps
 of SGD with Braid's Python package on the CPU, beside PyTorch on the same rows, and prints the largest relative difference
 of the losses. `time` prints a JSON line a model and batch: microseconds of a step (forward, backward, SGD), inputs fixed
@@ -23,13 +23,14 @@ import torch.nn.functional as F
 from torch import nn
 
 import graphs_first
+import graphs_fourth
 import graphs_second
 import graphs_third
 
-SETS = {"first": graphs_first, "second": graphs_second, "third": graphs_third}
-COLUMNS = graphs_first.COLUMNS | graphs_second.COLUMNS | graphs_third.COLUMNS
-MODELS = graphs_first.MODELS | graphs_second.MODELS | graphs_third.MODELS
-YES_NO = graphs_first.YES_NO + graphs_second.YES_NO + graphs_third.YES_NO
+SETS = {"first": graphs_first, "second": graphs_second, "third": graphs_third, "fourth": graphs_fourth}
+COLUMNS = graphs_first.COLUMNS | graphs_second.COLUMNS | graphs_third.COLUMNS | graphs_fourth.COLUMNS
+MODELS = graphs_first.MODELS | graphs_second.MODELS | graphs_third.MODELS | graphs_fourth.MODELS
+YES_NO = graphs_first.YES_NO + graphs_second.YES_NO + graphs_third.YES_NO + graphs_fourth.YES_NO
 
 
 class WithLoss(nn.Module):

@@ -75,6 +75,8 @@ constexpr auto kPasses = std::to_array<Pass>({
      "where asked for: products read 16-bit floats, and what lies between them is stored so"},
     {"attention_parts", "rewrite", kDevice, read_attention_parts,
      "attention reads parts of wider values, and writes their gradients, where they are"},
+    {"attention_layouts", "rewrite", kAll, place_attention,
+     "dense attention does so, behind transpositions and views, too"},
     {"regions", "rewrite", kAll, fuse_regions,
      "where asked for: regions of elementwise nodes and reductions of rows become one node"},
     {"merge_casts", "rewrite", kAll, merge_casts, "casts of one value that no region took become one"},

@@ -4,6 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <optional>
 
 #include "base/error.h"
 #include "engine/ir/formula.h"
@@ -19,7 +24,30 @@ constexpr auto kOnIntegers =
 /// Of what the formula computes with: conditions apart, all operands have one type.
 DType number_type(const std::vector<DType>& operands) { return operands.back(); }
 
+/// The float32 that a literal of cuda_constant() stands for.
+std::optional<float> literal(std::string_view text) {
+  constexpr std::string_view kBegin = "__uint_as_float(0x", kEnd = "u)";
+  if (!text.starts_with(kBegin) || !text.ends_with(kEnd)) return std::nullopt;
+  text = text.substr(kBegin.size(), text.size() - kBegin.size() - kEnd.size());
+  std::uint32_t bits = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bits, 16);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return std::bit_cast<float>(bits);
+}
+
+/// A quotient by a number that is known while the kernel is compiled: a product with its reciprocal,
+/// corrected to the bits of a division.
+std::optional<std::string> quotient(const std::vector<std::string>& arguments) {
+  constexpr float kLeast = 1e-10F, kMost = 1e10F;
+  const std::optional<float> divisor = literal(arguments[1]);
+  if (!divisor || !(std::abs(*divisor) >= kLeast && std::abs(*divisor) <= kMost)) return std::nullopt;
+  const std::string reciprocal = cuda_constant(std::bit_cast<std::uint32_t>(1.0F / *divisor), DType::Float32);
+  return fmt::format("fn::quotient({}, {}, {})", arguments[0], arguments[1], reciprocal);
+}
+
 std::string call(std::string_view name, const std::vector<std::string>& arguments, std::string_view type) {
+  if (name == "/" && type == "float")
+    if (const auto text = quotient(arguments)) return *text;
   if (name == "?:") return fmt::format("({} ? {} : {})", arguments[0], arguments[1], arguments[2]);
   if (name == "!") return fmt::format("!({})", arguments[0]);
   if (name == "&&" || name == "||" || name == "/" || name == "==" || name == "!=" || name[0] == '<' ||

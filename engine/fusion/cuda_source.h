@@ -12,9 +12,10 @@
 // has the same columns in all of them and keeps their sums, those of a block go into scratch memory, and a
 // second kernel adds the blocks in their order. A block's rows follow from sizes alone.
 //
-// float32 elementwise steps have the bits of the CPU's kernels where these use vector_math.h, whose text the
-// source contains, and IEEE arithmetic: it is to be compiled with --fmad=false. Sums of rows have another
-// order. The same source gives the same bits in every run. Thread rule: pure functions.
+// float32 arithmetic has the bits of the CPU's kernels, log, expm1 and log1p as well, as the source contains
+// the text of vector_math.h: it is to be compiled with --fmad=false. exp, erf, tanh and the sigmoid are those
+// of the device's library, and sums of rows have another order. The same source gives the same bits in every
+// run. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>

@@ -37,6 +37,8 @@ class AttentionFinder {
     // Where softmax is over queries the gradient of the values looks like the output.
     if (follows_from(r_.graph, v_.value.node, softmax_.id)) return std::nullopt;
     if (!others_.empty() && !(find_softmax_gradient() && find_gradients())) return std::nullopt;
+    while (take_scale(q_, queries_, dq_, dk_) || take_scale(k_, keys_, dk_, dq_)) {
+    }
     if (!choose_layout() || !is_alone()) return std::nullopt;
     std::reverse(found_.masks.begin(), found_.masks.end());
     return found_;
@@ -285,6 +287,69 @@ class AttentionFinder {
     return named(node(value), {"ZerosLike"}) || known_number(r_.graph, value) == std::optional<double>(0);
   }
 
+  // ---------------------------------------------------------------------- scales of queries, or of keys
+
+  /// What the node multiplies by a number, and the number.
+  struct Scaled {
+    ValueRef value;
+    double factor;
+  };
+  std::optional<Scaled> scaled(ValueRef value) const {
+    const Node& n = node(value);
+    if (n.removed || value.output != 0 || !named(n, {"Mul", "RealDiv"})) return std::nullopt;
+    const bool divides = named(n, {"RealDiv"});
+    for (const std::size_t at : {1, 0}) {
+      const std::optional<double> c = known_number(r_.graph, n.inputs[at]);
+      if (!c || *c == 0 || (divides && at == 0)) continue;
+      if (r_.graph.info(n.inputs[1 - at]).shape != r_.graph.info(value).shape) return std::nullopt;
+      return Scaled{n.inputs[1 - at], divides ? 1 / *c : *c};
+    }
+    return std::nullopt;
+  }
+
+  /// Queries (or keys) `x` that are multiplied by a number before their product, as PyTorch exports its
+  /// attention: the number is a part of the scale, here and behind their gradient `dx`. `again`: x as the
+  /// gradient of the others, `d_other`, reads it.
+  bool take_scale(Lettered& x, std::vector<Lettered>& again, Lettered& dx, const Lettered& d_other) {
+    const std::optional<Scaled> before = scaled(x.value);
+    if (!before) return false;
+    for (const NodeId reader : readers(x.value))
+      if (!inner_.contains(reader) && !(d_other.value.valid() && reader == d_other.value.node)) return false;
+    Lettered behind = dx;
+    std::vector<NodeId> passed;
+    if (dx.value.valid() && !go_behind_scale(behind, before->factor, passed)) return false;
+    if (!std::all_of(again.begin(), again.end(), [&](const Lettered& y) { return y.value == x.value; }))
+      return false;
+    take(x.value.node);
+    scales_.push_back(x.value.node);
+    found_.scale *= before->factor;
+    x.value = before->value;
+    for (Lettered& y : again) y.value = before->value;
+    for (const NodeId id : passed) take(id);
+    dx = behind;
+    return true;
+  }
+  /// From a product, which may be transposed, to what it is when it is multiplied by the number, where nobody
+  /// else reads it. `passed`: the nodes before that.
+  bool go_behind_scale(Lettered& x, double factor, std::vector<NodeId>& passed) const {
+    constexpr std::size_t kMost = 2;
+    while (passed.size() < kMost) {
+      const std::set<NodeId> all = readers(x.value);
+      if (all.size() != 1 || x.value.output != 0) return false;
+      passed.push_back(x.value.node);
+      const ValueRef next{*all.begin(), 0};
+      if (const auto axes = transposed_axes(r_, node(next))) {
+        x = {next, labels_behind(*axes, x.letters)};
+        continue;
+      }
+      const std::optional<Scaled> back = scaled(next);
+      if (!back || back->value != x.value || back->factor != factor) return false;
+      x.value = next;
+      return true;
+    }
+    return false;
+  }
+
   // --------------------------------------------------------------------------------------------- layouts
 
   std::string layout(char rows, char width, bool inside) const {
@@ -352,6 +417,7 @@ class AttentionFinder {
     const Node* back = nullptr;
     std::set<NodeId> forward{softmax_.id, product_, found_.output.node, output_.value.node};
     for (const Step& step : steps_) forward.insert(step.node);
+    forward.insert(scales_.begin(), scales_.end());
     for (const NodeId id : all) {
       const Node& n = r_.node(id);
       const bool is_forward = forward.contains(id);
@@ -370,6 +436,7 @@ class AttentionFinder {
   std::vector<Step> steps_;
   bool has_scale_ = false;
   NodeId product_ = kNoNode;
+  std::vector<NodeId> scales_;  // of queries and keys, that go away
   Lettered q_, k_, v_, output_, dq_, dk_, dv_;
   std::vector<Lettered> queries_, keys_, values_, d_outputs_;  // as the gradient reads them
   std::set<NodeId> others_;

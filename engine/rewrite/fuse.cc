@@ -1,6 +1,8 @@
 // On a device, short kernels cost more by their number than by their work: puts chains of nodes into one.
 //   MatMul, BiasAdd(, Relu)        -> braid.FusedMatMul, where nobody else uses what is between
 //   the same of batched siblings   -> braid.FusedMatMul of lanes (horizontal_fusion.h)
+//   MatMul(, Reshape), AddV2       -> braid.FusedMatMul(, Reshape), where a vector is added and the sum has
+//                                     a reader that is in no region, such as attention
 //   Conv2D, BiasAdd(, AddV2)(, Relu) -> braid.FusedConv2D; what AddV2 adds is of the same shape
 //   ReluGrad and its BiasAddGrad   -> braid.ReluBiasGrad, of lanes too
 // Left apart: nodes on different hand-set streams, devices or colocations, nodes with control edges, fetched
@@ -11,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/fusion/rules.h"
 #include "engine/rewrite/horizontal_fusion.h"
 #include "engine/rewrite/rule.h"
 
@@ -99,6 +102,66 @@ std::optional<Layer> find_lanes(const Rewrite& r, const Match& match) {
     return std::nullopt;
   }
   return layer_of(r, product, sum, bias);
+}
+
+/// A product of rows, seen as more axes or not, to which a vector is added.
+struct RowLayer {
+  NodeId product, view;  // view: the product where there is none
+  ValueRef bias;
+};
+
+/// Whether nobody but one node reads more of it than its shape.
+bool has_one_reader(const Rewrite& r, const Node& node) {
+  return node.outputs.size() == 1 && is_inner(r.plan, node.id) && !r.users.is_named(node.id) &&
+         r.users.readers(node.id).size() == 1;
+}
+
+/// Whether somebody reads the node, or views of it, whom no region can take.
+bool has_apart_reader(const Rewrite& r, NodeId id) {
+  static const Pattern view{"Reshape"};
+  return std::ranges::any_of(r.users.readers(id), [&](NodeId reader) {
+    const Node& node = r.node(reader);
+    if (node.removed) return false;
+    return view.names(node) ? has_apart_reader(r, reader) : !fusion::rules().find(node.op->name);
+  });
+}
+
+std::optional<RowLayer> find_row_layer(const Rewrite& r, const Match& match) {
+  static const Pattern view{"Reshape"};
+  const Node& sum = r.node(match[0]);
+  const Shape& out = sum.outputs[0].shape;
+  if (!has_plain_output(r, sum) || !is_float(r, sum.inputs[0]) || out.rank() < 2) return std::nullopt;
+  for (const std::size_t at : {0, 1}) {
+    const ValueRef value = sum.inputs[at], bias = sum.inputs[1 - at];
+    const Node& before = r.node(value.node);
+    const Node& product = r.node(view.names(before) ? before.inputs[0].node : before.id);
+    if (!matmul().names(product) || product.outputs[0].shape.rank() != 2) continue;
+    const std::int64_t columns = product.outputs[0].shape[1];
+    if (columns < 0 || r.graph.info(bias).shape != Shape{columns} || r.graph.info(value).shape != out ||
+        out[out.rank() - 1] != columns)
+      continue;
+    if (!has_one_reader(r, product) || !has_one_reader(r, before) || !forward_together(product, sum) ||
+        !forward_together(before, sum) || follows_from(r.graph, bias.node, product.id))
+      continue;
+    if (r.plan.options.fusion && !has_apart_reader(r, sum.id)) continue;
+    return RowLayer{product.id, before.id, bias};
+  }
+  return std::nullopt;
+}
+
+void build_row_layer(Rewrite& r, const Match& match, const RowLayer& layer) {
+  const Node& product = r.node(layer.product);
+  const MatrixProduct& form = product.op->product;
+  Node fused = product;
+  fused.op = &OpRegistry::global().require("braid.FusedMatMul");
+  fused.attrs = {{"transpose_a", product.attrs.get<bool>(form.transpose_a, false)},
+                 {"transpose_b", product.attrs.get<bool>(form.transpose_b, false)},
+                 {"relu", false}};
+  fused.inputs = {product.inputs[0], product.inputs[1], layer.bias};
+  const NodeId made = replace(r.plan, layer.product, std::move(fused), "/fused");
+  replace_with(r.plan, match[0], {layer.view == layer.product ? made : layer.view, 0});
+  r.graph.remove(match[0]);
+  r.graph.remove(layer.product);
 }
 
 void build_layer(Rewrite& r, const Match&, const Layer& layer) {
@@ -234,14 +297,15 @@ void fuse(Plan& plan) {
       plan,
       {.rules = {{"layer", Pattern(bias_add()).reading(0, matmul()), find_layer, build_layer},
                  {"layer of lanes", Pattern{"AddV2"}.reading(0, {"BatchMatMulV2"}), find_lanes, build_layer},
+                 {"layer of rows", Pattern{"AddV2", "Add"}, find_row_layer, build_row_layer},
                  {"gradient", Pattern{"BiasAddGrad", "Sum"}.reading(0, relu_grad()), is_relu_gradient,
                   build_gradient},
                  {"layer of images", Pattern(bias_add()).reading(0, {"Conv2D"}), find_image_layer,
                   build_image_layer}},
        .text =
            [](const std::vector<int>& applied) {
-             return std::to_string(applied[0] + applied[1] + applied[3]) + " layers, " +
-                    std::to_string(applied[2]) + " gradients of their biases";
+             return std::to_string(applied[0] + applied[1] + applied[2] + applied[4]) + " layers, " +
+                    std::to_string(applied[3]) + " gradients of their biases";
            },
        .prunes = false});
 }

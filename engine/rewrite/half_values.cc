@@ -5,6 +5,7 @@
 #include "engine/ir/op.h"
 #include "engine/ops/common/halves.h"
 #include "engine/rewrite/rewrite.h"
+#include "engine/rewrite/rule.h"
 
 namespace braid {
 namespace {
@@ -17,6 +18,13 @@ bool is_large(const OutputInfo& info) {
   const Shape& shape = info.shape;
   return shape.is_static() && shape.rank() > 0 && shape.elements() >= kLeastElements &&
          shape[shape.rank() - 1] >= kLeastColumns;
+}
+
+/// Followers that choose among elements or average a few: they pass halves on, as moves do, whether somebody
+/// wants them or all who read them can.
+bool passes_on(const Node& node) {
+  static const Pattern pooling{"MaxPool", "AvgPool", "MaxPoolGrad", "AvgPoolGrad"};
+  return pooling.names(node);
 }
 
 /// Logits and their gradients, whose sums may cancel.
@@ -85,7 +93,7 @@ bool HalfValues::is_friendly(ValueRef value) const {
         const std::vector<int> inputs = roles_.half_inputs(user);
         if (std::find(inputs.begin(), inputs.end(), use.input) == inputs.end()) return false;
         return roles_.of(use.node) == PrecisionRole::Product || roles_.half_outputs(user).empty() ||
-               converts_.contains(use.node);
+               converts_.contains(use.node) || friendly_moves_.contains(use.node);
       }
       case PrecisionRole::Region:
         return true;
@@ -109,6 +117,10 @@ void HalfValues::find_wanted(const Node& node) {
       return want_inputs(node);
     case PrecisionRole::Follower: {
       const std::vector<int> outputs = roles_.half_outputs(node);
+      if (passes_on(node) && std::all_of(outputs.begin(), outputs.end(), [&](int o) {
+            return is_friendly({node.id, o});
+          }))
+        friendly_moves_.insert(node.id);
       if (std::none_of(outputs.begin(), outputs.end(), [&](int o) { return is_wanted({node.id, o}); }))
         return;
       converts_.insert(node.id);
@@ -158,7 +170,8 @@ void HalfValues::decide(const Node& node) {
       }
       return;
     case PrecisionRole::Follower:
-      if (roles_.half_outputs(node).empty() && are_all_halves(node, roles_.half_inputs(node)))
+      if ((roles_.half_outputs(node).empty() || friendly_moves_.contains(node.id)) &&
+          are_all_halves(node, roles_.half_inputs(node)))
         converts_.insert(node.id);
       if (converts_.contains(node.id))
         for (const int o : roles_.half_outputs(node)) halves_.insert({node.id, o});

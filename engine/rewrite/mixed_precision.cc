@@ -4,7 +4,7 @@
 //
 //   product    reads halves. What it makes is a half where another product wants it so, or where only
 //              regions, moves and followers read it; else float32, as gradients of weights and logits are
-//   follower   (gradients of layers, column sums) reads halves where there are such
+//   follower   (gradients of layers, column sums, pooling) reads halves where there are such
 //   move       passes halves on where most of what it moves are, or few casts make them so
 //   region     a node that will be part of a fused region (region_finder.h), where regions are made: reads
 //              and stores halves by Casts beside it, which become part of the region, and computes in float32

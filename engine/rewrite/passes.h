@@ -67,6 +67,9 @@ void merge_casts(Plan& plan);
 /// On a device: attention within rows reads parts of wider values, and writes their gradients, where they are
 /// (attention_parts.cc).
 void read_attention_parts(Plan& plan);
+/// Dense attention that reads parts of wider values, and writes their gradients, where they are
+/// (attention_layouts.cc).
+void place_attention(Plan& plan);
 
 /// Where asked for: regions of elementwise nodes and reductions of rows become one node (fuse_regions.cc).
 void fuse_regions(Plan& plan);

@@ -213,10 +213,58 @@ void bit_cast(OnnxNode& n) {
 // ------------------------------------------------------------------------------------------- parts and
 // joints
 
+/// x[begin : end] along one axis.
+struct Cut {
+  Val x;
+  std::int64_t begin, end;
+};
+
+/// What a slice with step 1 takes, whole along all other axes and known.
+std::optional<Cut> cut_of(Val slice, int axis) {
+  if (const std::vector<Val> sized = slice.builder->inputs_of(slice, "EnsureShape"); !sized.empty())
+    slice = sized[0];
+  const std::vector<Val> inputs = slice.builder->inputs_of(slice, "StridedSlice");
+  if (inputs.size() != 4) return std::nullopt;
+  const auto begin = known_ints(inputs[1]), end = known_ints(inputs[2]), steps = known_ints(inputs[3]);
+  const Val x = inputs[0];
+  if (!begin || !end || !steps || !std::all_of(steps->begin(), steps->end(), [](auto s) { return s == 1; }))
+    return std::nullopt;
+  const auto at = [](const Ints& of, int i) { return of[static_cast<std::size_t>(i)]; };
+  const auto is_end = [&](int i) {
+    return at(*end, i) == kToEnd || (x.dim(i) >= 0 && at(*end, i) >= x.dim(i));
+  };
+  for (int i = 0; i < x.rank(); ++i)
+    if (i != axis && (at(*begin, i) != 0 || !is_end(i))) return std::nullopt;
+  return Cut{x, at(*begin, axis), is_end(axis) ? kToEnd : at(*end, axis)};
+}
+
+/// x[k:] in front of x[:k], as PyTorch exports `roll`, is x rolled back by k. Rolls along several axes are
+/// one.
+std::optional<Val> rolled(const std::vector<Val>& parts, int axis) {
+  const auto front = cut_of(parts[0], axis), back = cut_of(parts[1], axis);
+  if (!front || !back || front->x.node != back->x.node || front->x.output != back->x.output)
+    return std::nullopt;
+  Val x = front->x;
+  const std::int64_t k = front->begin, size = x.dim(axis);
+  if (front->end != kToEnd || back->begin != 0 || back->end != k || size < 0 || k < -size || k > size)
+    return std::nullopt;
+  Ints shifts{-k}, axes{axis};
+  if (const std::vector<Val> before = x.builder->inputs_of(x, "Roll"); before.size() == 3)
+    if (const auto its = known_ints(before[1]), along = known_ints(before[2]); its && along) {
+      shifts.insert(shifts.begin(), its->begin(), its->end());
+      axes.insert(axes.begin(), along->begin(), along->end());
+      x = before[0];
+    }
+  return tf("Roll", {x, ints(x, shifts), ints(x, axes)});
+}
+
 void concat_op(OnnxNode& n) {
   std::vector<Val> parts;
   for (int i = 0; i < n.inputs(); ++i) parts.push_back(n.in(i));
-  n.out(0, concat(parts, n.i32("axis", 1)));
+  const int axis = n.i32("axis", 1);
+  if (parts.size() == 2 && parts[0].shape().has_rank())
+    if (const auto y = rolled(parts, positive_axis(axis, parts[0].rank()))) return n.out(0, *y);
+  n.out(0, concat(parts, axis));
 }
 
 void split_op(OnnxNode& n) {
@@ -405,9 +453,16 @@ void constant_of_shape(OnnxNode& n) {
 }
 
 void shape_op(OnnxNode& n) {
-  const Val shape = shape_of(n.in(0));
+  const Val x = n.in(0), shape = shape_of(x);
   if (n.i("start", 0) == 0 && !n.has_attr("end")) return n.out(0, shape);
-  n.out(0, slice(shape, 0, n.i("start", 0), n.i("end", kToEnd)));
+  const Val part = slice(shape, 0, n.i("start", 0), n.i("end", kToEnd));
+  // Sizes that are known are, even where those beside them are not.
+  Ints sizes;
+  if (const auto known = partial_ints(part))
+    for (const std::optional<std::int64_t>& size : *known)
+      if (size) sizes.push_back(*size);
+  const bool all = part.shape().is_static() && part.shape().elements() == std::ssize(sizes);
+  n.out(0, all ? n.b.ints(sizes) : part);
 }
 
 void size_op(OnnxNode& n) { n.out(0, tf("Size", {n.in(0)}, {{"out_type", DType::Int64}})); }

@@ -23,6 +23,7 @@ constexpr Row kRows[] = {
     {"Pack", prepare_boxes<plans::pack>},
     {"Pad", prepare_boxes<plans::pad>},
     {"ReverseV2", prepare_boxes<plans::reverse>},
+    {"Roll", prepare_boxes<plans::roll>},
     {"Slice", prepare_boxes<plans::slice>},
     {"SpaceToBatch", prepare_boxes<plans::space_to_batch>},
     {"SpaceToBatchND", prepare_boxes<plans::space_to_batch>},

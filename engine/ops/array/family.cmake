@@ -14,6 +14,7 @@ braid_op_family(array
     pad
     reshape
     reverse
+    roll
     shape
     slice
     space_to_batch
@@ -31,7 +32,6 @@ braid_op_family(array
     mirror_pad
     one_hot
     reverse_sequence
-    roll
     scatter_nd
     set_operation
     unique

@@ -56,17 +56,17 @@ void add_boxes(const PrepareContext& c, const std::vector<std::int64_t>& shifts,
   add_boxes(c, shifts, axis + 1, axes, src + (size - shift) * stride, dst, plan);
 }
 
-PreparedKernel prepare(const PrepareContext& c) {
-  BoxPlan plan;
-  add_boxes(c, shifts_of(c), 0, {}, 0, 0, plan);
-  return host_box_kernel(c, std::move(plan));
-}
-
 void gradient(GradContext& c) {
   c.set_grad(0, c.op("Roll", {c.grad(), grad::neg(c, c.input(1)), c.input(2)}));
 }
 
 }  // namespace
+
+BoxPlan plans::roll(const PrepareContext& c) {
+  BoxPlan plan;
+  add_boxes(c, shifts_of(c), 0, {}, 0, 0, plan);
+  return plan;
+}
 
 void register_roll(OpRegistry& registry) {
   registry.add({.name = "Roll",
@@ -75,7 +75,7 @@ void register_roll(OpRegistry& registry) {
                 .max_inputs = 3,
                 .infer = infer,
                 .gradient = gradient,
-                .cpu = prepare,
+                .cpu = prepare_boxes<plans::roll>,
                 .shape_values = {1, 2}});
 }
 

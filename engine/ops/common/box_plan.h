@@ -39,6 +39,7 @@ BoxPlan pack(const PrepareContext& c);
 BoxPlan pad(const PrepareContext& c);
 BoxPlan pad_grad(const PrepareContext& c);
 BoxPlan reverse(const PrepareContext& c);
+BoxPlan roll(const PrepareContext& c);
 BoxPlan slice(const PrepareContext& c);
 BoxPlan slice_grad(const PrepareContext& c);
 BoxPlan space_to_batch(const PrepareContext& c);

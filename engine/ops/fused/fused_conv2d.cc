@@ -3,6 +3,7 @@
 // (engine/rewrite/fuse.cc). Attributes are Conv2D's and `relu` bool. It is made after differentiation.
 #include <fmt/format.h>
 
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 #include "engine/ops/nn/convolution.h"
@@ -77,6 +78,11 @@ Cost cost(const InferContext& c, std::span<const OutputInfo> outputs) {
   return {(2 * products + 2) * known_elements(outputs[0].shape), traffic_bytes(c, outputs)};
 }
 
+/// Images, filter and residual; biases are few.
+std::vector<int> half_inputs_of(const Node& node) {
+  return node.inputs.size() == 4 ? std::vector<int>{0, 1, 3} : std::vector<int>{0, 1};
+}
+
 }  // namespace
 
 void register_fused_conv2d(OpRegistry& registry) {
@@ -89,7 +95,8 @@ void register_fused_conv2d(OpRegistry& registry) {
   def.no_gradient_reason = "fusion makes it after differentiation";
   def.cost = cost;
   def.cpu = prepare;
-  registry.add(std::move(def));
+  registry.add(takes_halves(
+      std::move(def), {.outputs = {0}, .inputs_of = half_inputs_of, .whole = true, .pays = halves_pay}));
 }
 
 }  // namespace braid

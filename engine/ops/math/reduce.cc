@@ -156,7 +156,7 @@ void register_reduce(OpRegistry& registry) {
     def.cpu = row.prepare;
     def.shape_values = {1};
     def.same_shape_identity = 0;  // no axes, or axes of size 1
-    if (std::string_view(row.name) == "Sum")
+    if (const std::string_view name = row.name; name == "Sum" || name == "Mean")
       def = takes_halves(std::move(def), {.kind = HalfKind::Follower, .inputs = {0}});
     registry.add(std::move(def));
   }

@@ -27,6 +27,8 @@ PreparedKernel prepare_mean(const PrepareContext& c) {
   const Shape& shape = c.inputs[0].shape;
   const std::vector<int> axes = known_axes(c, 1, shape.rank());
   const std::int64_t count = reduced_count(shape, axes);
+  if (is_half(c.inputs[0].dtype))
+    return cuda::prepare_half_sum(c, shape, axes, prepare_mean, static_cast<float>(count));
   return with_number("Mean", c.inputs[0].dtype, [&]<class T>() {
     return cuda::prepare_reduce<reduce::Sum, T>(c, shape, axes, mean_divisor<T>(count));
   });
@@ -47,7 +49,7 @@ void register_reduce_cuda(OpRegistry& registry) {
     });
   };
   add("Sum", prepare_sum);
-  cuda_takes_halves({"Sum"});
+  cuda_takes_halves({"Sum", "Mean"});
   add("Mean", prepare_mean);
   add("Max", prepare<reduce::Max>);
   add("Min", prepare<reduce::Min>);

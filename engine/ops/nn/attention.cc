@@ -12,13 +12,18 @@
 // A query that sees nothing (causality hides all keys, or S is -inf everywhere) gets zeros, and gives none a
 // gradient; its sums are 0 and infinity.
 //   braid.AttentionGrad(q, k, v, d_output, output, sums, [mask]) -> dq, dk, dv
-// Scores are computed again for gradients. A head, forwards also a part of its queries, is one piece of work
+// Queries, keys and values may be parts of wider inputs, as of one product that makes all of them: attributes
+// q_shape and q_part (first, outer, head, row: elements in front of the first value, and from one to the
+// next) say where in input 0 they are; k_, v_. Gradients may lie side by side in one output of joined_shape,
+// whose other two are empty then: dq_part, dk_part, dv_part. Parts cover the joined output. Scores are
+// computed again for gradients. A head, forwards also a part of its queries, is one piece of work
 // (engine/ops/ragged/attention_head.h).
 #include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/ops/common/broadcast.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/halves.h"
@@ -39,10 +44,21 @@ DenseSteps steps_of(const Shape& shape, bool inside) {
     return n;
   };
   const int head = head_axis(rank, inside), row = row_axis(rank, inside);
-  return {behind(std::min(head, row) - 1), head < 0 ? 0 : behind(head), behind(row)};
+  return {behind(std::min(head, row) - 1), head < 0 ? 0 : behind(head), behind(row), 0};
+}
+
+/// Where values of `shape` are: as the attribute says, else side by side.
+DenseSteps place_of(const AttrMap& attrs, const char* part, const Shape& shape, bool inside) {
+  const auto said = attrs.get<std::vector<std::int64_t>>(part, {});
+  return said.empty() ? steps_of(shape, inside) : DenseSteps{said[1], said[2], said[3], said[0]};
 }
 
 }  // namespace
+
+Shape values_shape(const AttrMap& attrs, int i, const Shape& input) {
+  const auto said = attrs.get<std::vector<std::int64_t>>(kPartShapes[i], {});
+  return said.empty() ? input : Shape(said);
+}
 
 Shape scores_of(const Shape& q, const Shape& k, bool inside) {
   const int rank = q.rank();
@@ -77,7 +93,9 @@ std::optional<MaskSteps> mask_steps(const Shape& mask, const Shape& scores) {
 }
 
 DenseNode dense_node(const Node& node, std::span<const OutputInfo> inputs, bool backward) {
-  const Shape &q = inputs[0].shape, &k = inputs[1].shape, &v = inputs[2].shape;
+  const Shape q = values_shape(node.attrs, 0, inputs[0].shape),
+              k = values_shape(node.attrs, 1, inputs[1].shape),
+              v = values_shape(node.attrs, 2, inputs[2].shape);
   const bool inside = heads_inside(node.attrs);
   const int rank = q.rank(), row = row_axis(rank, inside), head = head_axis(rank, inside);
   DenseNode n;
@@ -87,9 +105,12 @@ DenseNode dense_node(const Node& node, std::span<const OutputInfo> inputs, bool 
   n.keys = k[row];
   n.qk = q[rank - 1];
   n.v = v[rank - 1];
-  n.at_q = steps_of(q, inside);
-  n.at_k = steps_of(k, inside);
-  n.at_v = steps_of(v, inside);
+  n.at_q = place_of(node.attrs, kParts[0], q, inside);
+  n.at_k = place_of(node.attrs, kParts[1], k, inside);
+  n.at_v = place_of(node.attrs, kParts[2], v, inside);
+  n.at_dq = place_of(node.attrs, kJoinedParts[0], q, inside);
+  n.at_dk = place_of(node.attrs, kJoinedParts[1], k, inside);
+  n.at_dv = place_of(node.attrs, kJoinedParts[2], v, inside);
   std::vector<std::int64_t> out(q.dims().begin(), q.dims().end());
   out.back() = n.v;
   n.at_out = steps_of(Shape(out), inside);
@@ -124,9 +145,31 @@ void require_equal(const InferContext& c, const char* what, const Shape& a, int 
     c.fail(std::string(what) + " must be equal, got " + std::to_string(x) + " and " + std::to_string(y));
 }
 
+Shape values_of(const InferContext& c, int i) {
+  return attention::values_shape(c.node().attrs, i, c.shape(i));
+}
+
+/// That values of `shape` which lie so are elements of `whole`.
+void check_part(const InferContext& c, const char* part, const Shape& shape, const Shape& whole) {
+  const auto at = c.attr<std::vector<std::int64_t>>(part, {});
+  if (at.empty()) return;
+  if (at.size() != 4 || !shape.is_static())
+    c.fail(std::string(part) + " must be four numbers of a known shape");
+  if (!whole.is_static() || shape.elements() == 0) return;
+  const bool inside = attention::heads_inside(c.node().attrs);
+  const int rank = shape.rank(), row = attention::row_axis(rank, inside),
+            head = attention::head_axis(rank, inside);
+  std::int64_t outer = 1;
+  for (int a = 0; a < std::min(head, row); ++a) outer *= shape[a];
+  const std::int64_t last = at[0] + (outer - 1) * at[1] + (head < 0 ? 0 : (shape[head] - 1) * at[2]) +
+                            (shape[row] - 1) * at[3] + shape[rank - 1] - 1;
+  if (*std::min_element(at.begin(), at.end()) < 0 || last >= whole.elements())
+    c.fail(std::string(part) + " is behind the end of " + whole.to_string());
+}
+
 void check_mask(const InferContext& c, int mask, bool inside) {
   if (c.dtype(mask) != DType::Bool) c.require_same_dtype(0, mask);
-  const Shape &q = c.shape(0), &k = c.shape(1), &given = c.shape(mask);
+  const Shape q = values_of(c, 0), k = values_of(c, 1), &given = c.shape(mask);
   if (!q.has_rank() || !k.has_rank() || !given.has_rank()) return;
   const Shape scores = attention::scores_of(q, k, inside);
   Shape both;
@@ -143,23 +186,28 @@ int check(InferContext& c, bool backward) {
   require_floating(c, 0);
   const int values = backward ? 6 : 3, before_mask = backward ? attention::kDenseBackward : 3;
   int rank = -1;
+  std::vector<Shape> shapes;
   for (int i = 0; i < values; ++i) {
-    require_min_rank(c, i, inside ? 3 : 2);
+    shapes.push_back(i < 3 ? values_of(c, i) : c.shape(i));
+    if (shapes.back() == c.shape(i)) require_min_rank(c, i, inside ? 3 : 2);
     c.require_same_dtype(0, i);
-    if (c.shape(i).has_rank()) rank = c.shape(i).rank();
+    if (shapes.back().has_rank()) rank = shapes.back().rank();
   }
   if (rank < 0) return rank;
-  for (int i = 0; i < values; ++i) c.require_rank(i, rank);
+  for (int i = 0; i < values; ++i)
+    if (shapes[static_cast<std::size_t>(i)] == c.shape(i)) c.require_rank(i, rank);
   const int row = attention::row_axis(rank, inside);
+  const auto at = [&](int i) -> const Shape& { return shapes[static_cast<std::size_t>(i)]; };
   for (int i = 1; i < values; ++i)
     for (int a = 0; a + 1 < rank; ++a)
-      if (a != row) require_equal(c, "axes in front of rows", c.shape(0), a, c.shape(i), a);
-  require_equal(c, "widths of queries and keys", c.shape(0), rank - 1, c.shape(1), rank - 1);
-  require_equal(c, "numbers of keys and values", c.shape(1), row, c.shape(2), row);
+      if (a != row) require_equal(c, "axes in front of rows", at(0), a, at(i), a);
+  require_equal(c, "widths of queries and keys", at(0), rank - 1, at(1), rank - 1);
+  require_equal(c, "numbers of keys and values", at(1), row, at(2), row);
+  for (int i = 0; i < 3; ++i) check_part(c, attention::kParts[i], at(i), c.shape(i));
   if (backward) {
     for (const int i : {3, 4, 5}) {
-      require_equal(c, "numbers of queries", c.shape(0), row, c.shape(i), row);
-      if (i < 5) require_equal(c, "widths of values and outputs", c.shape(2), rank - 1, c.shape(i), rank - 1);
+      require_equal(c, "numbers of queries", at(0), row, at(i), row);
+      if (i < 5) require_equal(c, "widths of values and outputs", at(2), rank - 1, at(i), rank - 1);
     }
   }
   if (c.inputs() > before_mask) check_mask(c, before_mask, inside);
@@ -175,12 +223,12 @@ void infer_forward(InferContext& c) {
   const int row = attention::row_axis(rank, attention::heads_inside(c.node().attrs));
   Dims dims;
   for (int a = 0; a + 1 < rank; ++a) {
-    std::int64_t size = dim(c.shape(0), a);
-    for (int i = 1; i < 3 && a != row && size < 0; ++i) size = dim(c.shape(i), a);
+    std::int64_t size = dim(values_of(c, 0), a);
+    for (int i = 1; i < 3 && a != row && size < 0; ++i) size = dim(values_of(c, i), a);
     dims.push_back(size);
   }
   Dims out = dims;
-  out.push_back(dim(c.shape(2), rank - 1));
+  out.push_back(dim(values_of(c, 2), rank - 1));
   c.output(c.dtype(0), Shape(std::move(out)));
   dims.push_back(2);
   c.output(c.dtype(0), Shape(std::move(dims)));
@@ -188,7 +236,11 @@ void infer_forward(InferContext& c) {
 
 void infer_backward(InferContext& c) {
   check(c, true);
-  for (const int i : {0, 1, 2}) c.output(c.dtype(i), c.shape(i));
+  const auto joined = c.attr<Dims>(attention::kJoinedShape, {});
+  for (const int i : {0, 1, 2}) {
+    if (!joined.empty()) check_part(c, attention::kJoinedParts[i], values_of(c, i), Shape(joined));
+    c.output(c.dtype(i), joined.empty() ? values_of(c, i) : i == 0 ? Shape(joined) : Shape{0});
+  }
 }
 
 template <class T>
@@ -196,6 +248,10 @@ struct Work : DenseNode {
   Work(const PrepareContext& c, bool backward)
       : DenseNode(attention::dense_node(c.node, c.inputs, backward)) {
     sizes = {attention::Activation::Softmax, qk, v, at_q.row, at_k.row, at_v.row, at_out.row, at_sums.row};
+    sizes.dq_step = at_dq.row;
+    sizes.dk_step = at_dk.row;
+    sizes.dv_step = at_dv.row;
+    is_joined = c.node.attrs.has(attention::kJoinedShape);
     if (mask >= 0) is_bool = c.inputs[static_cast<std::size_t>(mask)].dtype == DType::Bool;
   }
   attention::Head<T, attention::DenseMask<T>> head(const KernelArgs& args, std::int64_t o,
@@ -228,8 +284,10 @@ struct Work : DenseNode {
     return static_cast<std::size_t>(std::min(heads_of_all() * parts, kMostAtOnce) * each) * sizeof(T);
   }
 
+  T* result(const KernelArgs& args, int i) const { return args.out<T>(is_joined ? 0 : i); }
+
   attention::HeadSizes sizes;
-  bool is_bool = false;
+  bool is_bool = false, is_joined = false;
 };
 
 PreparedKernel prepare_forward(const PrepareContext& c) {
@@ -271,9 +329,9 @@ PreparedKernel prepare_backward(const PrepareContext& c) {
                                            args.in<T>(5) + work.at_sums.at(o, h) + 1,
                                            args.in<T>(5) + work.at_sums.at(o, h),
                                            args.in<T>(3) + out,
-                                           args.out<T>(0) + work.at_q.at(o, h),
-                                           args.out<T>(1) + work.at_k.at(o, h),
-                                           args.out<T>(2) + work.at_v.at(o, h)};
+                                           work.result(args, 0) + work.at_dq.at(o, h),
+                                           work.result(args, 1) + work.at_dk.at(o, h),
+                                           work.result(args, 2) + work.at_dv.at(o, h)};
         attention::backward(work.sizes, work.head(args, o, h), g,
                             attention::BackwardScratch<T>(scratch, work.sizes));
       });
@@ -284,6 +342,9 @@ PreparedKernel prepare_backward(const PrepareContext& c) {
 
 void gradient(GradContext& c) {
   if (!c.grad(0).valid()) return;
+  if (c.node().attrs.has(attention::kParts[0]))
+    throw InvalidArgument("[" + c.node().op->name + "] node '" + c.node().name +
+                          "': gradients are made before its inputs are parts of others");
   std::vector<ValueRef> inputs{c.input(0), c.input(1), c.input(2), c.grad(0), c.output(0), c.output(1)};
   if (c.node().inputs.size() > 3) inputs.push_back(c.input(3));
   const ValueRef dq = c.op("braid.AttentionGrad", inputs, c.node().attrs);
@@ -293,13 +354,11 @@ void gradient(GradContext& c) {
 auto cost(int products) {
   return [products](const InferContext& c, std::span<const OutputInfo> outputs) {
     const bool inside = attention::heads_inside(c.node().attrs);
+    const Shape k = values_of(c, 1);
     const double keys =
-        c.shape(1).has_rank()
-            ? std::max<double>(
-                  1, static_cast<double>(c.shape(1)[attention::row_axis(c.shape(1).rank(), inside)]))
-            : 1;
+        k.has_rank() ? std::max<double>(1, static_cast<double>(k[attention::row_axis(k.rank(), inside)])) : 1;
     const double seen = c.attr("causal", false) ? 0.5 : 1;
-    return Cost{seen * 2 * products * keys * known_elements(c.shape(0)), traffic_bytes(c, outputs)};
+    return Cost{seen * 2 * products * keys * known_elements(values_of(c, 0)), traffic_bytes(c, outputs)};
   };
 }
 

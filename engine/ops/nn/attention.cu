@@ -37,10 +37,14 @@ struct Work {
     args.at_v = node.at_v;
     args.at_out = node.at_out;
     args.at_sums = node.at_sums;
+    args.at_dq = node.at_dq;
+    args.at_dk = node.at_dk;
+    args.at_dv = node.at_dv;
+    is_joined = c.node.attrs.has(attention::kJoinedShape);
     args.at_mask = node.at_mask;
     args.hidden = std::max(node.hidden, -1e30);
     for (std::size_t o = 0; o < c.outputs.size() && o < 3; ++o)
-      args.are_halves[o] = is_half(c.outputs[o].dtype);
+      args.are_halves[o] = is_half(c.outputs[is_joined ? 0 : o].dtype);
     if (node.mask >= 0) is_bool = c.inputs[static_cast<std::size_t>(node.mask)].dtype == DType::Bool;
   }
   DenseArgs args_of(const KernelArgs& a) const {
@@ -62,7 +66,7 @@ struct Work {
   DType type;
   on_device::KernelsOf<DenseArgs> plain, tiles;
   DenseArgs args{};
-  bool is_bool = false;
+  bool is_bool = false, is_joined = false;
 };
 
 PreparedKernel prepare_forward(const PrepareContext& c) {
@@ -85,7 +89,7 @@ PreparedKernel prepare_backward(const PrepareContext& c) {
   kernel.run = [work](const KernelArgs& a) {
     DenseArgs args = work.args_of(a);
     args.d_out = a.inputs[3];
-    for (int o = 0; o < 3; ++o) args.results[o] = a.outputs[o];
+    for (int o = 0; o < 3; ++o) args.results[o] = a.outputs[work.is_joined ? 0 : o];
     on_device::row_dots(work.type, args, a.inputs[4], a.scratch, work.rows(), a.stream);
     args.dots = a.scratch;
     args.log_sum = a.inputs[5];

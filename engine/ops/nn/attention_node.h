@@ -11,10 +11,10 @@
 
 namespace braid::attention {
 
-/// Elements from an outer index, a head, a row to the next.
+/// Elements from an outer index, a head, a row to the next, and in front of the first.
 struct DenseSteps {
-  std::int64_t outer = 0, head = 0, row = 0;
-  std::int64_t at(std::int64_t o, std::int64_t h) const { return o * outer + h * head; }
+  std::int64_t outer = 0, head = 0, row = 0, first = 0;
+  constexpr std::int64_t at(std::int64_t o, std::int64_t h) const { return first + o * outer + h * head; }
 };
 
 struct MaskSteps {
@@ -23,7 +23,7 @@ struct MaskSteps {
 
 struct DenseNode {
   std::int64_t outer = 1, heads = 1, queries = 0, keys = 0, qk = 0, v = 0;
-  DenseSteps at_q, at_k, at_v, at_out, at_sums;
+  DenseSteps at_q, at_k, at_v, at_out, at_sums, at_dq, at_dk, at_dv;
   double scale = 1, hidden = 0;
   bool causal = false;
   std::int64_t offset = 0;  // of causal: query i sees keys up to i + offset
@@ -35,6 +35,17 @@ struct DenseNode {
 
 /// Inputs in front of the mask.
 inline constexpr int kDenseForward = 3, kDenseBackward = 6;
+
+/// Attributes of queries, keys and values that are parts of wider inputs: their shape, and where they are in
+/// the input, {first, outer, head, row} as DenseSteps has them.
+inline constexpr const char* kPartShapes[] = {"q_shape", "k_shape", "v_shape"};
+inline constexpr const char* kParts[] = {"q_part", "k_part", "v_part"};
+/// Attributes of gradients that lie in one output of shape `joined_shape`: where each one is.
+inline constexpr const char* kJoinedShape = "joined_shape";
+inline constexpr const char* kJoinedParts[] = {"dq_part", "dk_part", "dv_part"};
+
+/// The shape of queries (0), keys or values: of the input, or of the part that it has.
+Shape values_shape(const AttrMap& attrs, int i, const Shape& input);
 
 inline bool heads_inside(const AttrMap& attrs) { return attrs.get("heads_inside", false); }
 

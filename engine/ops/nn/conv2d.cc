@@ -162,7 +162,7 @@ void add_family(OpRegistry& registry, const Family& f) {
                              .gradient = forward_gradient,
                              .cost = conv_cost,
                              .cpu = prepare_forward},
-                            {.inputs = {0, 1}, .outputs = {0}, .whole = true}));
+                            {.inputs = {0, 1}, .outputs = {0}, .whole = true, .pays = halves_pay}));
   registry.add(takes_halves({.name = f.input,
                              .traits = computes().computes_in(doubles_as_floats),
                              .min_inputs = 3,
@@ -172,7 +172,7 @@ void add_family(OpRegistry& registry, const Family& f) {
                              .cost = conv_cost,
                              .cpu = prepare_backward_input,
                              .shape_values = {0}},
-                            {.inputs = {1, 2}, .outputs = {0}, .whole = true}));
+                            {.inputs = {1, 2}, .outputs = {0}, .whole = true, .pays = halves_pay}));
   registry.add(takes_halves({.name = f.filter,
                              .traits = computes().computes_in(doubles_as_floats),
                              .min_inputs = 3,
@@ -182,7 +182,7 @@ void add_family(OpRegistry& registry, const Family& f) {
                              .cost = conv_cost,
                              .cpu = prepare_backward_filter,
                              .shape_values = {1}},
-                            {.inputs = {0, 2}, .outputs = {0}, .whole = true}));
+                            {.inputs = {0, 2}, .outputs = {0}, .whole = true, .pays = halves_pay}));
 }
 
 }  // namespace

@@ -37,6 +37,10 @@ struct Convolution {
 /// under `filter`; sizes may be unknown. Calls `fail` when the attributes and shapes make none.
 Convolution make_convolution(const Node& node, const Shape& in, const Shape& filter, const Fail& fail);
 
+/// Whether a device is faster with halves: cuDNN reads them in vectors of eight channels, and the few
+/// channels of an image have kernels of float32 (few_channels.h).
+bool halves_pay(const Node& node, std::span<const OutputInfo> inputs);
+
 /// Inputs: images, filter. Output: images.
 PreparedKernel prepare_convolution(const PrepareContext& c, const Convolution& conv);
 /// Inputs: (sizes), filter, gradient of the output. Output: gradient of the input.

@@ -15,6 +15,7 @@
 #include "engine/device/cuda/cuda_device.h"
 #include "engine/device/kept_choices.h"
 #include "engine/ops/common/cuda/fastest.h"
+#include "engine/ops/common/halves.h"
 
 namespace braid::cuda {
 namespace {
@@ -45,18 +46,23 @@ struct PassGraph {
   CudnnGraph graph;
   Tensors tensors;
 
-  PassGraph(CudaDevice& device, const Convolution& conv, ConvolutionPass pass, const ConvolutionLayer& layer,
-            bool fused, std::int64_t alignment)
+  PassGraph(CudaDevice& device, const Convolution& conv, ConvolutionPass pass, DType dtype,
+            const ConvolutionLayer& layer, bool fused, std::int64_t alignment)
       : graph(device) {
     const bool last = !conv.window.axes.nchw();
-    const auto tensor = [&](std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
-      return CudnnTensor{.sizes = {n, c, h, w}, .channels_last = last, .alignment_bytes = alignment};
+    const auto tensor = [&](std::int64_t n, std::int64_t c, std::int64_t d, std::int64_t h, std::int64_t w) {
+      std::vector<std::int64_t> sizes{n, c, h, w};
+      if (conv.window.axes.volumes()) sizes.insert(sizes.begin() + 2, d);
+      return CudnnTensor{
+          .sizes = std::move(sizes), .channels_last = last, .dtype = dtype, .alignment_bytes = alignment};
     };
-    const CudnnTensor result = tensor(conv.batch, conv.out_c, conv.out_h, conv.out_w);
+    const CudnnTensor result = tensor(conv.batch, conv.out_c, conv.out_d, conv.out_h, conv.out_w);
+    CudnnTensor sum = result, biases = tensor(1, conv.out_c, 1, 1, 1);
+    sum.dtype = biases.dtype = DType::Float32;
     int count = 3;
-    tensors.images = graph.tensor(tensor(conv.batch, conv.in_c, conv.in_h, conv.in_w));
-    tensors.filter =
-        graph.tensor(tensor(conv.out_c, conv.in_c / conv.groups, conv.window.h.kernel, conv.window.w.kernel));
+    tensors.images = graph.tensor(tensor(conv.batch, conv.in_c, conv.in_d, conv.in_h, conv.in_w));
+    tensors.filter = graph.tensor(tensor(conv.out_c, conv.in_c / conv.groups, conv.window.d.kernel,
+                                         conv.window.h.kernel, conv.window.w.kernel));
     tensors.outputs = graph.tensor(result);
     if (!fused) {
       graph.convolve(pass, conv, tensors.images, tensors.filter, tensors.outputs);
@@ -65,18 +71,18 @@ struct PassGraph {
     }
     int steps = static_cast<int>(layer.has_bias) + static_cast<int>(layer.has_residual) +
                 static_cast<int>(layer.relu);
-    const auto next = [&] { return --steps == 0 ? tensors.outputs : (++count, graph.inner(result)); };
+    const auto next = [&] { return --steps == 0 ? tensors.outputs : (++count, graph.inner(sum)); };
     ++count;
-    int value = graph.inner(result);
+    int value = graph.inner(sum);
     graph.convolve(pass, conv, tensors.images, tensors.filter, value);
     const auto add = [&](int other) {
-      const int sum = next();
-      graph.add(value, other, sum);
-      value = sum;
+      const int to = next();
+      graph.add(value, other, to);
+      value = to;
     };
     if (layer.has_bias) {
       ++count;
-      add(tensors.bias = graph.tensor(tensor(1, conv.out_c, 1, 1)));
+      add(tensors.bias = graph.tensor(biases));
     }
     if (layer.has_residual) {
       ++count;
@@ -102,26 +108,23 @@ int measured(CudaDevice& device, const Convolution& conv, const ConvolutionLayer
   };
   std::size_t workspace = 0;
   for (const Way& way : ways) workspace = std::max(workspace, way.how.workspace_bytes);
-  const std::int64_t results = conv.batch * conv.out_h * conv.out_w * conv.out_c;
-  const auto images = take(conv.batch * conv.in_h * conv.in_w * conv.in_c);
+  const std::int64_t results = conv.batch * conv.out_image();
+  const auto images = take(conv.batch * conv.in_image());
   const auto filter = take(static_cast<std::int64_t>(conv.filter_bytes() / sizeof(float)));
   const auto outputs = take(results), bias = take(conv.out_c),
              residual = take(layer.has_residual ? results : 1);
   const auto memory =
       device.allocate(std::max<std::uint64_t>(workspace, 1), "convolutions that are measured");
-  const auto floats = [](const std::shared_ptr<std::byte[]>& of) {
-    return reinterpret_cast<float*>(of.get());
-  };
   return fastest(device, static_cast<int>(ways.size()), [&](int way, StreamRef stream) {
     try {
       ways[static_cast<std::size_t>(way)].how.run(
-          {.images = floats(images),
-           .filter = floats(filter),
-           .outputs = floats(outputs),
+          {.images = images.get(),
+           .filter = filter.get(),
+           .outputs = outputs.get(),
            .workspace = memory.get(),
            .stream = stream,
-           .bias = layer.has_bias ? floats(bias) : nullptr,
-           .residual = layer.has_residual ? floats(residual) : nullptr});
+           .bias = layer.has_bias ? reinterpret_cast<const float*>(bias.get()) : nullptr,
+           .residual = layer.has_residual ? residual.get() : nullptr});
     } catch (const DeviceError&) {
       return false;
     }
@@ -154,18 +157,19 @@ class Known {
 
 /// Null when cuDNN has no engine for this that takes at most `most_workspace` bytes.
 std::shared_ptr<const PreparedConvolution> prepare_at_once(const PrepareContext& c, const Convolution& conv,
-                                                           ConvolutionPass pass,
+                                                           ConvolutionPass pass, DType dtype,
                                                            const ConvolutionLayer& layer,
                                                            const OwnConvolution& own, std::int64_t alignment,
                                                            std::size_t most_workspace) {
   CudaDevice& device = device_of(c.accelerator);
   const CudnnLimits limits{.deterministic = c.deterministic,
-                           .tensor_cores = device.options().tf32,
+                           .tensor_cores = device.options().tf32 || is_half(dtype),
                            .most_workspace_bytes = most_workspace,
                            .most_plans = layer.is_plain() ? 8 : 4};
-  const std::string name = fmt::format(
-      "{} {} {} {} {} {}", device.ordinal(), limits.deterministic, limits.tensor_cores, most_workspace,
-      own && alignment == 16, PassGraph(device, conv, pass, layer, !layer.is_plain(), alignment).graph.key());
+  const std::string name =
+      fmt::format("{} {} {} {} {} {}", device.ordinal(), limits.deterministic, limits.tensor_cores,
+                  most_workspace, own && alignment == 16,
+                  PassGraph(device, conv, pass, dtype, layer, !layer.is_plain(), alignment).graph.key());
   if (auto known = Known::get().find(name)) return known;
   std::vector<Way> ways;
   std::string key;
@@ -181,7 +185,7 @@ std::shared_ptr<const PreparedConvolution> prepare_at_once(const PrepareContext&
         };
       ways.push_back({name, std::move(how)});
     };
-    const auto graph = std::make_shared<PassGraph>(device, conv, pass, layer, fused, alignment);
+    const auto graph = std::make_shared<PassGraph>(device, conv, pass, dtype, layer, fused, alignment);
     key += graph->graph.key();
     for (const CudnnPlan& plan : graph->graph.plans(limits))
       add(plan.engine, {plan.workspace_bytes, [plan, tensors = graph->tensors](const ConvolutionArgs& a) {
@@ -206,18 +210,18 @@ std::shared_ptr<const PreparedConvolution> prepare_at_once(const PrepareContext&
 }  // namespace
 
 std::vector<ConvolutionPart> prepare_cudnn(const PrepareContext& c, const Convolution& conv,
-                                           ConvolutionPass pass, const ConvolutionLayer& layer,
+                                           ConvolutionPass pass, DType dtype, const ConvolutionLayer& layer,
                                            const OwnConvolution& own) {
   std::map<std::int64_t, std::shared_ptr<const PreparedConvolution>> known;  // by images
   std::size_t most_workspace = kMostWorkspace;
-  const std::int64_t in_image = conv.in_h * conv.in_w * conv.in_c,
-                     out_image = conv.out_h * conv.out_w * conv.out_c;
+  const std::int64_t in_image = conv.in_image(), out_image = conv.out_image();
   const auto works = [&](std::int64_t images) {
     if (known.contains(images)) return true;
     Convolution part = conv;
     part.batch = images;
-    const bool apart = images != conv.batch && (in_image % 4 != 0 || out_image % 4 != 0);
-    auto prepared = prepare_at_once(c, part, pass, layer, own, apart ? sizeof(float) : 16, most_workspace);
+    const auto size = static_cast<std::int64_t>(dtype_size(dtype)), pack = 16 / size;
+    const bool apart = images != conv.batch && (in_image % pack != 0 || out_image % pack != 0);
+    auto prepared = prepare_at_once(c, part, pass, dtype, layer, own, apart ? size : 16, most_workspace);
     if (prepared) known[images] = prepared;
     return prepared != nullptr;
   };
@@ -238,10 +242,14 @@ std::vector<ConvolutionPart> prepare_cudnn(const PrepareContext& c, const Convol
 }
 
 void refuse_convolution(const PrepareContext& c, const Convolution& conv) {
-  c.fail(
-      fmt::format("cuDNN has no {}engine for an image of {} x {} with {} channels under a filter of {} x {}",
-                  c.deterministic ? "deterministic " : "", conv.in_h, conv.in_w, conv.in_c,
-                  conv.window.h.kernel, conv.window.w.kernel));
+  const bool volumes = conv.window.axes.volumes();
+  const auto sizes = [volumes](std::int64_t d, std::int64_t h, std::int64_t w) {
+    return volumes ? fmt::format("{} x {} x {}", d, h, w) : fmt::format("{} x {}", h, w);
+  };
+  c.fail(fmt::format("cuDNN has no {}engine for {} of {} with {} channels under a filter of {}",
+                     c.deterministic ? "deterministic " : "", volumes ? "a volume" : "an image",
+                     sizes(conv.in_d, conv.in_h, conv.in_w), conv.in_c,
+                     sizes(conv.window.d.kernel, conv.window.h.kernel, conv.window.w.kernel)));
 }
 
 }  // namespace braid::cuda

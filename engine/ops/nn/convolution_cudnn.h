@@ -1,6 +1,7 @@
 // Convolutions by cuDNN's graph API (cudnn_graph.h): which engine, its workspace, and the calls. Images are
 // NHWC or NCHW as the window says, filters [out, in / groups, h, w] in the same order of axes (out, h, w, in
-// for NHWC). Float32 with TF32 inputs where the device's options allow it.
+// for NHWC). Float32 with TF32 inputs where the device's options allow it, or all three of one type of
+// halves, whose products are added in float32.
 //
 // The engine is the fastest of those that the library suggests, by time on the device when the kernel is
 // prepared. What was chosen for a convolution, a device and a release of the library is kept
@@ -24,13 +25,13 @@ namespace braid::cuda {
 
 /// Device pointers. The pass writes one of the first three and reads the others.
 struct ConvolutionArgs {
-  float* images;   // or their gradient
-  float* filter;   // or its gradient
-  float* outputs;  // or their gradient
+  void* images;   // or their gradient
+  void* filter;   // or its gradient
+  void* outputs;  // or their gradient
   void* workspace;
   StreamRef stream;
-  const float* bias = nullptr;      // of a layer
-  const float* residual = nullptr;  // of a layer that has one, like outputs
+  const float* bias = nullptr;     // of a layer
+  const void* residual = nullptr;  // of a layer that has one, like outputs
 };
 
 struct PreparedConvolution {
@@ -48,7 +49,7 @@ struct ConvolutionLayer {
   bool is_plain() const { return !has_bias && !has_residual && !relu; }
 };
 
-/// A kernel of our own for a convolution, if there is one: another way.
+/// A kernel of our own for a convolution of float32, if there is one: another way.
 using OwnConvolution = std::function<std::optional<PreparedConvolution>(const Convolution& conv)>;
 
 /// The convolution of a part of the batch.
@@ -59,11 +60,13 @@ struct ConvolutionPart {
 
 inline constexpr std::int64_t kMostElements = (1LL << 31) - 1;  // of a tensor that cuDNN describes
 
-/// As few parts as cuDNN has engines for, with little workspace; most often one. The parts of a filter's
-/// gradient are to be added. None where cuDNN has no engine for a single image: it takes paddings that
-/// differ in front and behind of some convolutions only. REQUIRES: nothing is empty.
+/// Of images, filter and outputs of `dtype`. As few parts as cuDNN has engines for, with little workspace;
+/// most often one. The parts of a filter's gradient are to be added. None where cuDNN has no engine for a
+/// single image: it takes paddings that differ in front and behind of some convolutions only. REQUIRES:
+/// nothing is empty.
 std::vector<ConvolutionPart> prepare_cudnn(const PrepareContext& c, const Convolution& conv,
-                                           ConvolutionPass pass, const ConvolutionLayer& layer = {},
+                                           ConvolutionPass pass, DType dtype,
+                                           const ConvolutionLayer& layer = {},
                                            const OwnConvolution& own = {});
 /// Says that cuDNN has no engine. Throws: InvalidArgument.
 [[noreturn]] void refuse_convolution(const PrepareContext& c, const Convolution& conv);

@@ -1,4 +1,4 @@
-// From a node's attributes and shapes to a Convolution.
+// From a node's attributes and shapes to a Convolution, and what follows from these.
 #include <fmt/format.h>
 
 #include "engine/ops/nn/convolution.h"
@@ -40,6 +40,14 @@ Convolution make_convolution(const Node& node, const Shape& in, const Shape& fil
   conv.out_h = resolve_axis(conv.window.h, conv.window.padding, conv.in_h, fail);
   conv.out_w = resolve_axis(conv.window.w, conv.window.padding, conv.in_w, fail);
   return conv;
+}
+
+bool halves_pay(const Node& node, std::span<const OutputInfo> inputs) {
+  constexpr std::int64_t kVector = 8;
+  const bool makes_filter = node.op->name.find("BackpropFilter") != std::string::npos;
+  const Shape& filter = makes_filter ? node.outputs[0].shape : inputs[1].shape;
+  const int last = filter.rank() - 1;
+  return filter[last - 1] % kVector == 0 && filter[last] % kVector == 0;
 }
 
 }  // namespace braid

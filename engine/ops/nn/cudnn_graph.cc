@@ -2,6 +2,7 @@
 
 #include <cudnn.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <map>
 #include <mutex>
@@ -178,21 +179,26 @@ struct CudnnGraph::State {
 
   int add(const CudnnTensor& t, bool inner) {
     const auto id = static_cast<std::int64_t>(tensors.size());
-    std::array<std::int64_t, 4> strides{};
-    const auto& [n, c, h, w] = t.sizes;
-    strides = t.channels_last ? std::array<std::int64_t, 4>{c * h * w, 1, w * c, c}
-                              : std::array<std::int64_t, 4>{c * h * w, h * w, w, 1};
+    const std::size_t rank = t.sizes.size();
+    std::vector<std::int64_t> strides(rank);
+    std::int64_t stride = t.channels_last ? t.sizes[1] : 1;  // of the axes from the last one on
+    for (std::size_t axis = rank - 1; axis > 1; --axis) {
+      strides[axis] = stride;
+      stride *= t.sizes[axis];
+    }
+    strides[1] = t.channels_last ? 1 : stride;
+    strides[0] = t.channels_last ? stride : stride * t.sizes[1];
     const bool yes = true;
     Descriptor d(CUDNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor");
     d.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id)
         .set(CUDNN_ATTR_TENSOR_DATA_TYPE, type_of(t.dtype))
         .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, t.alignment_bytes)
-        .set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, t.sizes.data())
-        .set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides.data());
+        .set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, static_cast<std::int64_t>(rank), t.sizes.data())
+        .set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, static_cast<std::int64_t>(rank), strides.data());
     if (inner) d.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes);
     tensors.push_back(d.finalize());
     is_inner.push_back(inner);
-    text += fmt::format("{} {} {} {} {} {} of {}{}, ", n, c, h, w, t.channels_last ? "last" : "first",
+    text += fmt::format("{} {} {} of {}{}, ", fmt::join(t.sizes, " "), t.channels_last ? "last" : "first",
                         dtype_name(t.dtype), t.alignment_bytes, inner ? " inner" : "");
     return static_cast<int>(id);
   }
@@ -227,18 +233,25 @@ int CudnnGraph::inner(const CudnnTensor& tensor) { return state_->add(tensor, tr
 
 void CudnnGraph::convolve(ConvolutionPass pass, const Convolution& conv, int images, int filter,
                           int outputs) {
-  const WindowAxis &h = conv.window.h, &w = conv.window.w;
-  const std::array<std::int64_t, 2> before{h.pad_before, w.pad_before}, after{h.pad_after, w.pad_after},
-      strides{h.stride, w.stride}, dilations{h.dilation, w.dilation};
+  std::vector<WindowAxis> axes{conv.window.h, conv.window.w};
+  if (conv.window.axes.volumes()) axes.insert(axes.begin(), conv.window.d);
+  const auto rank = static_cast<std::int64_t>(axes.size());
+  std::vector<std::int64_t> before, after, strides, dilations;
+  for (const WindowAxis& axis : axes) {
+    before.push_back(axis.pad_before);
+    after.push_back(axis.pad_after);
+    strides.push_back(axis.stride);
+    dilations.push_back(axis.dilation);
+  }
   const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
   Descriptor how(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, "a convolution");
   how.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT)
       .set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode)
-      .set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 2)
-      .set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, before.data())
-      .set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, after.data())
-      .set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, strides.data())
-      .set(CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilations.data())
+      .set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, rank)
+      .set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, rank, before.data())
+      .set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, rank, after.data())
+      .set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, rank, strides.data())
+      .set(CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, rank, dilations.data())
       .finalize();
   const float one = 1, zero = 0;
   const auto operation = [&](cudnnBackendDescriptorType_t type, cudnnBackendAttributeName_t alpha,
@@ -278,9 +291,10 @@ void CudnnGraph::convolve(ConvolutionPass pass, const Convolution& conv, int ima
                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY);
       break;
   }
-  state_->text += fmt::format("convolution {} pads {} {} {} {} strides {} {} dilations {} {}: {} {} {}, ",
-                              static_cast<int>(pass), before[0], after[0], before[1], after[1], strides[0],
-                              strides[1], dilations[0], dilations[1], images, filter, outputs);
+  state_->text += fmt::format("convolution {} pads", static_cast<int>(pass));
+  for (const WindowAxis& axis : axes) state_->text += fmt::format(" {} {}", axis.pad_before, axis.pad_after);
+  state_->text += fmt::format(" strides {} dilations {}: {} {} {}, ", fmt::join(strides, " "),
+                              fmt::join(dilations, " "), images, filter, outputs);
 }
 
 void CudnnGraph::add(int a, int b, int y) { state_->pointwise(CUDNN_POINTWISE_ADD, a, b, y); }

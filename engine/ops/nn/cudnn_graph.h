@@ -10,7 +10,6 @@
 // Thread rule: graphs belong to one thread; plans are run by one thread at a time, several plans by several.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,9 +27,9 @@ class CudaDevice;
 
 enum class ConvolutionPass { Forward, BackwardInput, BackwardFilter };
 
-/// Sizes are N, C, H, W, of a filter K, C, R, S, in whatever order they lie.
+/// Sizes are N, C, H, W, of a filter K, C, R, S, in whatever order they lie; of volumes N, C, D, H, W.
 struct CudnnTensor {
-  std::array<std::int64_t, 4> sizes;
+  std::vector<std::int64_t> sizes;
   bool channels_last = true;
   DType dtype = DType::Float32;
   std::int64_t alignment_bytes = 16;  // of its address

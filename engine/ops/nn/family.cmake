@@ -26,6 +26,8 @@ braid_op_family(nn
     pooling.cc
   CUDA_SOURCES
     convolution_cudnn.cc
+    convolution_layer.cu
     cudnn_graph.cc
     depthwise_strips.cu
-    few_channels.cu)
+    few_channels.cu
+    filter_order.cu)

@@ -150,7 +150,7 @@ PreparedConvolution prepare(const Convolution& conv, ConvolutionPass pass) {
     prepared.run = [s, blocks, shared](const ConvolutionArgs& a) {
       launch(forward_kernel<kSide, kChannels>, blocks, kThreads, shared, a.stream, s,
              static_cast<const float*>(a.images), static_cast<const float*>(a.filter),
-             reinterpret_cast<Four*>(a.outputs));
+             static_cast<Four*>(a.outputs));
     };
     return prepared;
   }
@@ -159,9 +159,10 @@ PreparedConvolution prepare(const Convolution& conv, ConvolutionPass pass) {
   prepared.run = [s, blocks](const ConvolutionArgs& a) {
     auto* parts = static_cast<Four*>(a.workspace);
     launch(filter_kernel<kSide, kChannels>, blocks, kThreads, 0, a.stream, s,
-           static_cast<const float*>(a.images), reinterpret_cast<const Four*>(a.outputs), parts);
+           static_cast<const float*>(a.images), static_cast<const Four*>(a.outputs), parts);
     launch(add_kernel, blocks_for(std::int64_t{kTaps} * s.packs * 4 * 32), kThreads, 0, a.stream,
-           reinterpret_cast<const float*>(parts), a.filter, static_cast<int>(blocks), kTaps, s.packs * 4);
+           reinterpret_cast<const float*>(parts), static_cast<float*>(a.filter), static_cast<int>(blocks),
+           kTaps, s.packs * 4);
   };
   return prepared;
 }
@@ -173,8 +174,8 @@ std::optional<PreparedConvolution> prepare_few_channels(const Convolution& conv,
   constexpr std::int64_t kMostElements32 = (1LL << 31) - (1 << 24);  // leaves room for a step of the grid
   const bool fits = conv.batch * conv.in_h * conv.in_w * conv.in_c < kMostElements32 &&
                     conv.batch * conv.out_h * conv.out_w < kMostElements32;
-  if (pass == ConvolutionPass::BackwardInput || conv.window.axes.nchw() || conv.groups != 1 ||
-      conv.out_c % 4 != 0 || packs > kMostPacks || (packs & (packs - 1)) != 0 ||
+  if (pass == ConvolutionPass::BackwardInput || conv.window.axes.nchw() || conv.window.axes.volumes() ||
+      conv.groups != 1 || conv.out_c % 4 != 0 || packs > kMostPacks || (packs & (packs - 1)) != 0 ||
       conv.window.w.kernel != side || !fits)
     return std::nullopt;
   if (side == 3) switch (conv.in_c) {

@@ -18,6 +18,7 @@
 #include <cmath>
 
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -368,7 +369,7 @@ void register_fused_batch_norm(OpRegistry& registry) {
                   .cost = cost_per_output(12),
                   .cpu = prepare_backward});
   }
-  registry.add(
+  registry.add(takes_halves(
       {.name = "braid.BatchNormStatistics",
        .traits = computes().names({"batch_mean", "batch_variance", "saved_mean", "saved_variance", "slope"}),
        .min_inputs = 4,
@@ -376,7 +377,8 @@ void register_fused_batch_norm(OpRegistry& registry) {
        .infer = infer_statistics,
        .no_gradient_reason = "a pass makes it after differentiation",
        .cost = cost_per_input(4),
-       .cpu = prepare_statistics});
+       .cpu = prepare_statistics},
+      {.kind = HalfKind::Follower, .inputs = {0}}));
 }
 
 }  // namespace braid

@@ -3,10 +3,13 @@
 // channel; all elements as a linear function of x (and dy). Blocks' borders depend on shapes only and their
 // parts are added in order. Sums of x and x^2 are taken from the channel's first element on, so that a large
 // mean cancels nothing. Where channels are the last axis, a thread takes as many neighbours as 16 bytes hold.
+// Statistics are of halves, too.
 #include <algorithm>
 #include <initializer_list>
 
 #include "engine/ops/common/cuda/launch.cuh"
+#include "engine/ops/common/half.h"
+#include "engine/ops/common/halves.h"
 
 namespace braid {
 namespace {
@@ -57,11 +60,11 @@ struct Sums {
 };
 
 /// Forward: of d = x - (first of the channel) and d^2. Backward: of dy and dy (x - mean). A few elements are
-/// added as T, those sums as double.
-template <class T, int kCount, bool kBackward>
+/// added as T, those sums as double. X: T, or halves forward.
+template <class X, class T, int kCount, bool kBackward>
 __global__ void __launch_bounds__(cuda::kThreads)
-    sum_kernel(Layout l, const T* x_at, const T* dy_at, const T* mean, Sums* parts) {
-  using P = Pack<T, kCount>;
+    sum_kernel(Layout l, const X* x_at, const X* dy_at, const T* mean, Sums* parts) {
+  using P = Pack<X, kCount>;
   __shared__ Sums shared[cuda::kThreads * kCount];
   const auto *x = reinterpret_cast<const P*>(x_at), *dy = reinterpret_cast<const P*>(dy_at);
   const int lane = static_cast<int>(threadIdx.x) % l.lanes;
@@ -70,7 +73,16 @@ __global__ void __launch_bounds__(cuda::kThreads)
   const std::int64_t end = begin + l.share < l.count() ? begin + l.share : l.count();
   Sums sums[kCount] = {};
   if (channel < l.packs() && begin < end) {
-    const P centre = kBackward ? reinterpret_cast<const P*>(mean)[channel] : x[l.at(channel, 0)];
+    T centre[kCount];
+    if constexpr (kBackward) {
+      const auto of_channels = reinterpret_cast<const Pack<T, kCount>*>(mean)[channel];
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) centre[e] = of_channels.at[e];
+    } else {
+      const P of_channels = x[l.at(channel, 0)];
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) centre[e] = static_cast<T>(of_channels.at[e]);
+    }
     const int step = cuda::kThreads / l.lanes;
     for (std::int64_t k = begin + threadIdx.x / l.lanes; k < end; k += kTogether * step) {
       P values[kTogether], gradients[kTogether];
@@ -87,8 +99,8 @@ __global__ void __launch_bounds__(cuda::kThreads)
         if (k + j * step < end)
 #pragma unroll
           for (int e = 0; e < kCount; ++e) {
-            const T d = values[j].at[e] - centre.at[e];
-            const T g = kBackward ? gradients[j].at[e] : d;
+            const T d = static_cast<T>(values[j].at[e]) - centre[e];
+            const T g = kBackward ? static_cast<T>(gradients[j].at[e]) : d;
             first[e] += g;
             second[e] += g * d;
           }
@@ -140,17 +152,18 @@ struct Line {
   T a, b, c, centre;
 };
 
-template <class T>
+template <class X, class T>
 struct Forward {
-  const T *x, *scale, *offset, *mean, *variance;
+  const X* x;
+  const T *scale, *offset, *mean, *variance;
   T *batch_mean, *batch_variance, *saved_mean, *saved_variance;
   T* slope;  // of BatchNormStatistics, which has no offset and no lines; else null
   double epsilon, factor;
   bool training;
 };
 
-template <class T>
-__global__ void forward_channels_kernel(Layout l, Forward<T> f, const Sums* parts, Line<T>* lines) {
+template <class X, class T>
+__global__ void forward_channels_kernel(Layout l, Forward<X, T> f, const Sums* parts, Line<T>* lines) {
   const std::int64_t ch = cuda::grid_index() / 32;
   if (ch >= l.channels) return;
   const auto n = static_cast<double>(l.count());
@@ -162,7 +175,7 @@ __global__ void forward_channels_kernel(Layout l, Forward<T> f, const Sums* part
     const Sums sums = total(l, parts, ch);
     const double shift = sums.first / n;
     const std::int64_t first = l.inner == 1 ? ch : ch * l.inner;
-    mean = static_cast<double>(f.x[first]) + shift;
+    mean = static_cast<double>(static_cast<T>(f.x[first])) + shift;
     variance = sums.second / n - shift * shift;
     if (variance < 0) variance = 0;  // by rounding; NaN stays
     unbiased = n > 1 ? variance * n / (n - 1) : variance;
@@ -283,11 +296,11 @@ struct Scratch {
   }
 };
 
-template <class T, bool kBackward>
-void sum(const Layout& l, const Scratch<T>& s, const KernelArgs& a, const T* x, const T* dy, const T* mean) {
+template <class X, class T, bool kBackward>
+void sum(const Layout& l, const Scratch<T>& s, const KernelArgs& a, const X* x, const X* dy, const T* mean) {
   const dim3 grid(static_cast<unsigned>(l.tiles()), static_cast<unsigned>(l.blocks));
-  constexpr int kMost = cuda::kPackOf<T>;
-  cuda::launch(l.pack == kMost ? sum_kernel<T, kMost, kBackward> : sum_kernel<T, 1, kBackward>, grid,
+  constexpr int kMost = cuda::kPackOf<X>;
+  cuda::launch(l.pack == kMost ? sum_kernel<X, T, kMost, kBackward> : sum_kernel<X, T, 1, kBackward>, grid,
                cuda::kThreads, 0, a.stream, l, x, dy, mean, s.parts);
 }
 
@@ -315,11 +328,11 @@ void apply(const Layout& l, const Scratch<T>& s, const KernelArgs& a, const T* x
   }
 }
 
-/// The layout with packs, and the one for addresses that are not aligned to them.
-template <class T>
+/// The layout with packs of X, and the one for addresses that are not aligned to them.
+template <class X, class T>
 struct Layouts {
   Layout packed, single;
-  Layouts(const PrepareContext& c, const Shape& x) : packed(c, x, cuda::kPackOf<T>), single(c, x, 1) {}
+  Layouts(const PrepareContext& c, const Shape& x) : packed(c, x, cuda::kPackOf<X>), single(c, x, 1) {}
   std::size_t scratch_bytes() const { return std::max(Scratch<T>::bytes(packed), Scratch<T>::bytes(single)); }
   const Layout& of(std::initializer_list<const void*> pointers) const {
     return std::all_of(pointers.begin(), pointers.end(), cuda::is_aligned16) ? packed : single;
@@ -334,7 +347,7 @@ unsigned channel_blocks(const Layout& l) {
 
 template <class T>
 PreparedKernel forward(const PrepareContext& c) {
-  const Layouts<T> layouts(c, c.inputs[0].shape);
+  const Layouts<T, T> layouts(c, c.inputs[0].shape);
   const double epsilon = c.attr("epsilon", 1e-4), factor = c.attr("exponential_avg_factor", 1.0);
   const bool training = c.attr("is_training", true);
   PreparedKernel kernel;
@@ -343,53 +356,53 @@ PreparedKernel forward(const PrepareContext& c) {
     const T* x = a.in<T>(0);
     const Layout& l = layouts.of({x, a.outputs[0]});
     const Scratch<T> s(l, a.scratch);
-    if (training && l.elements() != 0) sum<T, false>(l, s, a, x, nullptr, nullptr);
-    const Forward<T> f{.x = x,
-                       .scale = a.in<T>(1),
-                       .offset = a.in<T>(2),
-                       .mean = a.in<T>(3),
-                       .variance = a.in<T>(4),
-                       .batch_mean = a.out<T>(1),
-                       .batch_variance = a.out<T>(2),
-                       .saved_mean = a.out<T>(3),
-                       .saved_variance = a.out<T>(4),
-                       .slope = nullptr,
-                       .epsilon = epsilon,
-                       .factor = factor,
-                       .training = training};
-    cuda::launch(forward_channels_kernel<T>, channel_blocks(l), cuda::kThreads, 0, a.stream, l, f,
+    if (training && l.elements() != 0) sum<T, T, false>(l, s, a, x, nullptr, nullptr);
+    const Forward<T, T> f{.x = x,
+                          .scale = a.in<T>(1),
+                          .offset = a.in<T>(2),
+                          .mean = a.in<T>(3),
+                          .variance = a.in<T>(4),
+                          .batch_mean = a.out<T>(1),
+                          .batch_variance = a.out<T>(2),
+                          .saved_mean = a.out<T>(3),
+                          .saved_variance = a.out<T>(4),
+                          .slope = nullptr,
+                          .epsilon = epsilon,
+                          .factor = factor,
+                          .training = training};
+    cuda::launch(forward_channels_kernel<T, T>, channel_blocks(l), cuda::kThreads, 0, a.stream, l, f,
                  static_cast<const Sums*>(s.parts), s.lines);
     if (l.elements() != 0) apply<T, false>(l, s, a, x, nullptr);
   };
   return kernel;
 }
 
-template <class T>
+template <class X, class T>
 PreparedKernel statistics(const PrepareContext& c) {
-  const Layouts<T> layouts(c, c.inputs[0].shape);
+  const Layouts<X, T> layouts(c, c.inputs[0].shape);
   const double epsilon = c.attr("epsilon", 1e-4), factor = c.attr("exponential_avg_factor", 1.0);
   const bool training = c.attr("is_training", true);
   PreparedKernel kernel;
   kernel.scratch_bytes = layouts.scratch_bytes();
   kernel.run = [=](const KernelArgs& a) {
-    const T* x = a.in<T>(0);
+    const X* x = a.in<X>(0);
     const Layout& l = layouts.of({x});
     const Scratch<T> s(l, a.scratch);
-    if (training && l.elements() != 0) sum<T, false>(l, s, a, x, nullptr, nullptr);
-    const Forward<T> f{.x = x,
-                       .scale = a.in<T>(1),
-                       .offset = nullptr,
-                       .mean = a.in<T>(2),
-                       .variance = a.in<T>(3),
-                       .batch_mean = a.out<T>(0),
-                       .batch_variance = a.out<T>(1),
-                       .saved_mean = a.out<T>(2),
-                       .saved_variance = a.out<T>(3),
-                       .slope = a.out<T>(4),
-                       .epsilon = epsilon,
-                       .factor = factor,
-                       .training = training};
-    cuda::launch(forward_channels_kernel<T>, channel_blocks(l), cuda::kThreads, 0, a.stream, l, f,
+    if (training && l.elements() != 0) sum<X, T, false>(l, s, a, x, nullptr, nullptr);
+    const Forward<X, T> f{.x = x,
+                          .scale = a.in<T>(1),
+                          .offset = nullptr,
+                          .mean = a.in<T>(2),
+                          .variance = a.in<T>(3),
+                          .batch_mean = a.out<T>(0),
+                          .batch_variance = a.out<T>(1),
+                          .saved_mean = a.out<T>(2),
+                          .saved_variance = a.out<T>(3),
+                          .slope = a.out<T>(4),
+                          .epsilon = epsilon,
+                          .factor = factor,
+                          .training = training};
+    cuda::launch(forward_channels_kernel<X, T>, channel_blocks(l), cuda::kThreads, 0, a.stream, l, f,
                  static_cast<const Sums*>(s.parts), s.lines);
   };
   return kernel;
@@ -397,7 +410,7 @@ PreparedKernel statistics(const PrepareContext& c) {
 
 template <class T>
 PreparedKernel backward(const PrepareContext& c) {
-  const Layouts<T> layouts(c, c.inputs[1].shape);
+  const Layouts<T, T> layouts(c, c.inputs[1].shape);
   const double epsilon = c.attr("epsilon", 1e-4);
   const bool training = c.attr("is_training", true);
   PreparedKernel kernel;
@@ -406,7 +419,7 @@ PreparedKernel backward(const PrepareContext& c) {
     const T *dy = a.in<T>(0), *x = a.in<T>(1);
     const Layout& l = layouts.of({x, dy, a.inputs[3], a.outputs[0]});
     const Scratch<T> s(l, a.scratch);
-    if (l.channels != 0) sum<T, true>(l, s, a, x, dy, a.in<T>(3));
+    if (l.channels != 0) sum<T, T, true>(l, s, a, x, dy, a.in<T>(3));
     const Backward<T> f{.scale = a.in<T>(2),
                         .mean = a.in<T>(3),
                         .variance = a.in<T>(4),
@@ -426,8 +439,18 @@ PreparedKernel backward(const PrepareContext& c) {
 }  // namespace
 
 void register_fused_batch_norm_cuda(OpRegistry& registry) {
+  cuda_takes_halves({"braid.BatchNormStatistics"});
   registry.add_cuda("braid.BatchNormStatistics", [](const PrepareContext& c) {
-    return c.outputs[0].dtype == DType::Float32 ? statistics<float>(c) : statistics<double>(c);
+    switch (c.inputs[0].dtype) {
+      case DType::Float16:
+        return statistics<Float16, float>(c);
+      case DType::BFloat16:
+        return statistics<BFloat16, float>(c);
+      case DType::Float32:
+        return statistics<float, float>(c);
+      default:
+        return statistics<double, double>(c);
+    }
   });
   for (const std::string version : {"", "V2", "V3"}) {
     registry.add_cuda("FusedBatchNorm" + version, [](const PrepareContext& c) {

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 #include "engine/ops/nn/pooling.h"
@@ -238,17 +239,19 @@ void register_pool2d(OpRegistry& registry) {
   average.traits = computes();
   average.gradient = average_gradient;
   average.cpu = prepare_forward<false>;
-  registry.add(std::move(max));
-  registry.add(std::move(average));
-  registry.add({.name = "MaxPoolGrad",
-                .traits = computes(),
-                .min_inputs = 3,
-                .max_inputs = 3,
-                .infer = infer_max_grad,
-                .no_gradient_reason = "second derivatives of max pooling are not supported",
-                .cost = pool_cost,
-                .cpu = prepare_max_grad});
-  registry.add(
+  const HalfForm follows{.kind = HalfKind::Follower, .inputs = {0}, .outputs = {0}};
+  registry.add(takes_halves(std::move(max), follows));
+  registry.add(takes_halves(std::move(average), follows));
+  registry.add(takes_halves({.name = "MaxPoolGrad",
+                             .traits = computes(),
+                             .min_inputs = 3,
+                             .max_inputs = 3,
+                             .infer = infer_max_grad,
+                             .no_gradient_reason = "second derivatives of max pooling are not supported",
+                             .cost = pool_cost,
+                             .cpu = prepare_max_grad},
+                            {.kind = HalfKind::Follower, .inputs = {0, 1, 2}, .outputs = {0}}));
+  registry.add(takes_halves(
       {.name = "AvgPoolGrad",
        .traits = computes(),
        .min_inputs = 2,
@@ -257,7 +260,8 @@ void register_pool2d(OpRegistry& registry) {
        .gradient = [](GradContext& c) { c.set_grad(1, c.op("AvgPool", {c.grad()}, c.node().attrs)); },
        .cost = pool_cost,
        .cpu = prepare_average_grad,
-       .shape_values = {0}});
+       .shape_values = {0}},
+      {.kind = HalfKind::Follower, .inputs = {1}, .outputs = {0}}));
 }
 
 }  // namespace braid

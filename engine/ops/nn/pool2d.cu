@@ -4,17 +4,29 @@
 //   maxima of windows that overlap  which position each window's gradient goes to, into scratch memory; then
 //                                   an input element adds those of its windows, in row-major order
 //   means                           an input element adds its windows' shares, in row-major order
+// Halves are compared and added as float32.
 #include <algorithm>
 #include <limits>
 #include <type_traits>
 
 #include "engine/ops/common/cuda/launch.cuh"
+#include "engine/ops/common/half.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/nn/pooling.h"
 
 namespace braid {
 namespace {
 
 using cuda::Pack;
+
+/// What elements of T are compared and added as.
+template <class T>
+using Number = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
+
+template <class T>
+__device__ Number<T> as_number(T x) {
+  return static_cast<Number<T>>(x);
+}
 
 /// One direction of the windows.
 struct Side {
@@ -88,16 +100,19 @@ __global__ void forward_kernel(const __grid_constant__ Geometry<I> g, const Pack
                                Pack<T, kCount>* y, I n) {
   for (I i = static_cast<I>(cuda::grid_index()); i < n; i += static_cast<I>(cuda::grid_size())) {
     const Place<I> at(i, g.h.out, g.w.out, g.channels);
-    Pack<T, kCount> result;
+    using N = Number<T>;
+    const N none = kMax ? std::numeric_limits<N>::lowest() : N(0);
+    N result[kCount];
 #pragma unroll
-    for (int e = 0; e < kCount; ++e) result.at[e] = kMax ? std::numeric_limits<T>::lowest() : T(0);
+    for (int e = 0; e < kCount; ++e) result[e] = none;
     const auto take = [&](const Pack<T, kCount>& tap) {
 #pragma unroll
       for (int e = 0; e < kCount; ++e) {
+        const N value = as_number(tap.at[e]);
         if constexpr (kMax)
-          result.at[e] = tap.at[e] > result.at[e] ? tap.at[e] : result.at[e];
+          result[e] = value > result[e] ? value : result[e];
         else
-          result.at[e] += tap.at[e];
+          result[e] += value;
       }
     };
     const int top = g.h.start(at.row), left = g.w.start(at.column);
@@ -110,7 +125,7 @@ __global__ void forward_kernel(const __grid_constant__ Geometry<I> g, const Pack
           taps[t] = x[input_at(g, at.image, r, s, at.channel)];
         else
 #pragma unroll
-          for (int e = 0; e < kCount; ++e) taps[t].at[e] = kMax ? std::numeric_limits<T>::lowest() : T(0);
+          for (int e = 0; e < kCount; ++e) taps[t].at[e] = static_cast<T>(none);
       }
 #pragma unroll
       for (int t = 0; t < kH * kW; ++t) take(taps[t]);
@@ -120,12 +135,15 @@ __global__ void forward_kernel(const __grid_constant__ Geometry<I> g, const Pack
           take(x[input_at(g, at.image, r, s, at.channel)]);
     }
     if constexpr (!kMax) {
-      const T count =
-          static_cast<T>((g.h.end(at.row) - g.h.first(at.row)) * (g.w.end(at.column) - g.w.first(at.column)));
+      const N count =
+          static_cast<N>((g.h.end(at.row) - g.h.first(at.row)) * (g.w.end(at.column) - g.w.first(at.column)));
 #pragma unroll
-      for (int e = 0; e < kCount; ++e) result.at[e] /= count;
+      for (int e = 0; e < kCount; ++e) result[e] /= count;
     }
-    y[i] = result;
+    Pack<T, kCount> rounded;
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) rounded.at[e] = static_cast<T>(result[e]);
+    y[i] = rounded;
   }
 }
 
@@ -150,7 +168,7 @@ __global__ void cells_kernel(const __grid_constant__ Geometry<I> g, const Pack<T
       Pack<T, kCount> given;
 #pragma unroll
       for (int e = 0; e < kCount; ++e) {
-        const bool here = in_window && tap.at[e] == top.at[e];
+        const bool here = in_window && as_number(tap.at[e]) == as_number(top.at[e]);
         given.at[e] = here ? left.at[e] : T(0);
         if (here) left.at[e] = T(0);
       }
@@ -199,7 +217,8 @@ __global__ void taps_kernel(const __grid_constant__ Geometry<I> g, const Pack<T,
         const int number = (r - g.h.start(at.row)) * g.w.kernel + s - g.w.start(at.column) + 1;
 #pragma unroll
         for (int e = 0; e < kCount; ++e)
-          if (found.at[e] == 0 && tap.at[e] == top.at[e]) found.at[e] = static_cast<Tap>(number);
+          if (found.at[e] == 0 && as_number(tap.at[e]) == as_number(top.at[e]))
+            found.at[e] = static_cast<Tap>(number);
       }
     taps[i] = found;
   }
@@ -211,9 +230,8 @@ __global__ void gather_kernel(const __grid_constant__ Geometry<I> g, const Pack<
                               const Pack<T, kCount>* dy, Pack<T, kCount>* dx, I n) {
   for (I i = static_cast<I>(cuda::grid_index()); i < n; i += static_cast<I>(cuda::grid_size())) {
     const Place<I> at(i, g.h.in, g.w.in, g.channels);
-    Pack<T, kCount> sum;
-#pragma unroll
-    for (int e = 0; e < kCount; ++e) sum.at[e] = T(0);
+    using N = Number<T>;
+    N sum[kCount] = {};
     for (int r = g.h.first_window(at.row); r < g.h.end_window(at.row); ++r)
       for (int s = g.w.first_window(at.column); s < g.w.end_window(at.column); ++s) {
         const I out = output_at(g, at.image, r, s, at.channel);
@@ -223,14 +241,17 @@ __global__ void gather_kernel(const __grid_constant__ Geometry<I> g, const Pack<
           const int own = (at.row - g.h.start(r)) * g.w.kernel + at.column - g.w.start(s) + 1;
 #pragma unroll
           for (int e = 0; e < kCount; ++e)
-            if (static_cast<int>(tap.at[e]) == own) sum.at[e] += given.at[e];
+            if (static_cast<int>(tap.at[e]) == own) sum[e] += as_number(given.at[e]);
         } else {
-          const T count = static_cast<T>((g.h.end(r) - g.h.first(r)) * (g.w.end(s) - g.w.first(s)));
+          const N count = static_cast<N>((g.h.end(r) - g.h.first(r)) * (g.w.end(s) - g.w.first(s)));
 #pragma unroll
-          for (int e = 0; e < kCount; ++e) sum.at[e] += given.at[e] / count;
+          for (int e = 0; e < kCount; ++e) sum[e] += as_number(given.at[e]) / count;
         }
       }
-    dx[i] = sum;
+    Pack<T, kCount> rounded;
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) rounded.at[e] = static_cast<T>(sum[e]);
+    dx[i] = rounded;
   }
 }
 
@@ -369,21 +390,37 @@ PreparedKernel max_backward(const PrepareContext& c) {
   return kernel;
 }
 
-using Prepare = PreparedKernel (*)(const PrepareContext&);
-
-void add(OpRegistry& registry, const char* op, Prepare f32, Prepare f64) {
-  registry.add_cuda(op, [f32, f64](const PrepareContext& c) {
-    return c.outputs[0].dtype == DType::Float32 ? f32(c) : f64(c);
-  });
+/// Calls `with` with an element of the type of output 0.
+template <class With>
+PreparedKernel of_type(const PrepareContext& c, const With& with) {
+  switch (c.outputs[0].dtype) {
+    case DType::Float16:
+      return with(Float16{});
+    case DType::BFloat16:
+      return with(BFloat16{});
+    case DType::Float32:
+      return with(float{});
+    default:
+      return with(double{});
+  }
 }
 
 }  // namespace
 
 void register_pool2d_cuda(OpRegistry& registry) {
-  add(registry, "MaxPool", forward<float, true>, forward<double, true>);
-  add(registry, "AvgPool", forward<float, false>, forward<double, false>);
-  add(registry, "MaxPoolGrad", max_backward<float>, max_backward<double>);
-  add(registry, "AvgPoolGrad", average_backward<float>, average_backward<double>);
+  cuda_takes_halves({"MaxPool", "AvgPool", "MaxPoolGrad", "AvgPoolGrad"});
+  registry.add_cuda("MaxPool", [](const PrepareContext& c) {
+    return of_type(c, [&]<class T>(T) { return forward<T, true>(c); });
+  });
+  registry.add_cuda("AvgPool", [](const PrepareContext& c) {
+    return of_type(c, [&]<class T>(T) { return forward<T, false>(c); });
+  });
+  registry.add_cuda("MaxPoolGrad", [](const PrepareContext& c) {
+    return of_type(c, [&]<class T>(T) { return max_backward<T>(c); });
+  });
+  registry.add_cuda("AvgPoolGrad", [](const PrepareContext& c) {
+    return of_type(c, [&]<class T>(T) { return average_backward<T>(c); });
+  });
 }
 
 }  // namespace braid

@@ -1,5 +1,5 @@
 // Pooling windows over images and volumes: what an op's attributes and shapes make of them, for the kernels
-// of CPU (pool2d.cc, pool3d.cc) and CUDA (pool2d.cu). Thread rule: pure functions.
+// of CPU (pool2d.cc, pool3d.cc) and CUDA (pool2d.cu, pool3d.cu). Thread rule: pure functions.
 #pragma once
 
 #include "engine/ir/op.h"

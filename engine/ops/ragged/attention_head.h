@@ -15,6 +15,7 @@ struct HeadSizes {
   std::int64_t qk = 0, v = 0;  // widths of a head
   // From a value to the next: of q, of k, of v, of the output, of its log_sum.
   std::int64_t q_step = 0, k_step = 0, v_step = 0, out_step = 0, log_step = 0;
+  std::int64_t dq_step = q_step, dk_step = k_step, dv_step = v_step;  // of gradients
   std::int64_t qk_row() const { return round_up(qk, kLanes); }
   std::int64_t v_row() const { return round_up(v, kLanes); }
 };
@@ -233,7 +234,7 @@ void add_tile_gradients(const HeadSizes& s, const Head<T, Mask>& head, const Hea
   multiply<true>(key_rows, s.qk_row(), queries, at.d_scores, 1, kKeys, at.q, s.qk_row(), at.dk, s.qk_row());
   multiply<true>(key_rows, s.v_row(), queries, at.scores, 1, kKeys, at.d_out, s.v_row(), at.dv, s.v_row());
   multiply<false>(rows, s.qk_row(), count, at.d_scores, kKeys, 1, k.at, k.step, at.dq, s.qk_row());
-  add_rows(at.dq, s.qk_row(), queries, s.qk, head.scale, g.dq + first * s.q_step, s.q_step);
+  add_rows(at.dq, s.qk_row(), queries, s.qk, head.scale, g.dq + first * s.dq_step, s.dq_step);
 }
 
 /// REQUIRES: dq, dk and dv are zeros.
@@ -255,8 +256,8 @@ void backward(const HeadSizes& s, const Head<T, Mask>& head, const HeadGradient<
       const bool own = span.self && std::max(first, mask.history) < end && begin < first + queries;
       if (sees || own) add_tile_gradients(s, head, g, at, k, first, queries, begin, count);
     }
-    add_rows(at.dk, s.qk_row(), count, s.qk, T(1), g.dk + begin * s.k_step, s.k_step);
-    add_rows(at.dv, s.v_row(), count, s.v, T(1), g.dv + begin * s.v_step, s.v_step);
+    add_rows(at.dk, s.qk_row(), count, s.qk, T(1), g.dk + begin * s.dk_step, s.dk_step);
+    add_rows(at.dv, s.v_row(), count, s.v, T(1), g.dv + begin * s.dv_step, s.dv_step);
   }
 }
 

@@ -18,7 +18,7 @@ struct DenseArgs : AttentionArgs {
 
   std::int64_t outer;  // how many rows
   Mask rules;
-  Steps at_q, at_k, at_v, at_out, at_sums;
+  Steps at_q, at_k, at_v, at_out, at_sums, at_dq, at_dk, at_dv;
   const void* added;  // of the type that is computed in; one of both, or none
   const bool* seen;
   braid::attention::MaskSteps at_mask;
@@ -39,29 +39,20 @@ struct DenseArgs : AttentionArgs {
   }
   __device__ std::int64_t taken(bool) const { return blockIdx.x; }
   __device__ Mask mask(const Row&) const { return rules; }
-  __device__ std::int64_t q_at(const Row& row, int head) const {
-    return at_q.outer * row.outer + at_q.head * head;
-  }
-  __device__ std::int64_t k_at(const Row& row, int head) const {
-    return at_k.outer * row.outer + at_k.head * head;
-  }
-  __device__ std::int64_t v_at(const Row& row, int head) const {
-    return at_v.outer * row.outer + at_v.head * head;
-  }
-  __device__ std::int64_t out_at(const Row& row, int head) const {
-    return at_out.outer * row.outer + at_out.head * head;
-  }
+  __device__ std::int64_t q_at(const Row& row, int head) const { return at_q.at(row.outer, head); }
+  __device__ std::int64_t k_at(const Row& row, int head) const { return at_k.at(row.outer, head); }
+  __device__ std::int64_t v_at(const Row& row, int head) const { return at_v.at(row.outer, head); }
+  __device__ std::int64_t out_at(const Row& row, int head) const { return at_out.at(row.outer, head); }
   __device__ std::int64_t q_step() const { return at_q.row; }
   __device__ std::int64_t k_step() const { return at_k.row; }
   __device__ std::int64_t v_step() const { return at_v.row; }
   __device__ std::int64_t out_step() const { return at_out.row; }
-  // Gradients lie as what they are of.
-  __device__ std::int64_t dq_at(const Row& row, int head) const { return q_at(row, head); }
-  __device__ std::int64_t dq_step() const { return q_step(); }
-  __device__ std::int64_t dk_at(const Row& row, int head) const { return k_at(row, head); }
-  __device__ std::int64_t dk_step() const { return k_step(); }
-  __device__ std::int64_t dv_at(const Row& row, int head) const { return v_at(row, head); }
-  __device__ std::int64_t dv_step() const { return v_step(); }
+  __device__ std::int64_t dq_at(const Row& row, int head) const { return at_dq.at(row.outer, head); }
+  __device__ std::int64_t dq_step() const { return at_dq.row; }
+  __device__ std::int64_t dk_at(const Row& row, int head) const { return at_dk.at(row.outer, head); }
+  __device__ std::int64_t dk_step() const { return at_dk.row; }
+  __device__ std::int64_t dv_at(const Row& row, int head) const { return at_dv.at(row.outer, head); }
+  __device__ std::int64_t dv_step() const { return at_dv.row; }
   __device__ std::int64_t sums_at(const Row& row, int head, int query) const {
     return at_sums.outer * row.outer + at_sums.head * head + at_sums.row * query;
   }

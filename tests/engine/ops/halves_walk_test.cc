@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(Types, HalvesWalk, ::testing::Values(DType::Float16, DT
 TEST(HalvesTest, EveryProductAndItsGradientsTakeThem) {
   for (const char* name :
        {"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "Conv2D", "Conv2DBackpropInput",
-        "Conv2DBackpropFilter", "braid.FusedMatMul", "braid.ProductUpdate"}) {
+        "Conv2DBackpropFilter", "braid.FusedConv2D", "braid.FusedMatMul", "braid.ProductUpdate"}) {
     const HalfForm* form = half_form(OpRegistry::global().require(name));
     ASSERT_NE(form, nullptr) << name;
     EXPECT_EQ(form->kind, HalfKind::Product) << name;

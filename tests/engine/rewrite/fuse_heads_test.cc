@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/compile/compile.h"
 #include "engine/import/import.h"
 #include "engine/ir/op.h"
 #include "engine/program/program.h"
@@ -179,6 +180,36 @@ TEST(FuseHeadsTest, KernelsTakeLanesOfAnyNumberOfRows) {
 TEST(FuseHeadsTest, HostProgramsKeepTheirNodes) {
   const auto program = towers(8).compiled(Domain::Host);
   EXPECT_EQ(count_ops(*program, "braid.ReluHeadGrad") + joined_layers(*program), 0);
+}
+
+/// x [8, 4, 8] w + b, whose rows are read by another product, or only by a Tanh.
+Differentiated rows_of_sequences(bool apart) {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, Shape{8, 4, 8});
+  const auto sized = [&](const Output& value, const std::vector<std::int32_t>& sizes) {
+    const auto rank = static_cast<std::int64_t>(sizes.size());
+    return b.op("Reshape", {value, b.constant(Tensor::from<std::int32_t>({rank}, sizes))});
+  };
+  const Output rows = b.matmul(sized(x, {32, 8}), b.read(b.variable("w", Shape{8, 16}, {})));
+  Output y = b.op("AddV2", {b.read(b.variable("b", Shape{16}, {})), sized(rows, {8, 4, 16})});
+  if (apart) y = b.op("BatchMatMulV2", {y, y}, {{"adj_y", true}});
+  return differentiated(b, b.reduce_mean(b.op("Tanh", {y})), {{"x", random_floats({8, 4, 8}, 1)}});
+}
+
+TEST(FuseTest, ABiasIsAddedByTheProductWhereNoRegionWouldAddIt) {
+  for (const bool apart : {true, false})
+    for (const bool regions : {true, false}) {
+      const Differentiated model = rows_of_sequences(apart);
+      CompileRequest request;
+      request.feeds = {{"x", DType::Float32, Shape{8, 4, 8}}};
+      request.fetches = model.fetches;
+      CompileOptions options;
+      options.domain = Domain::Device;
+      options.fusion = regions;
+      const auto program = compile(model.graph, request, options);
+      EXPECT_EQ(count_ops(*program, "braid.FusedMatMul"), apart || !regions ? 1 : 0);
+      if (!regions) expect_same_values(model, *program);
+    }
 }
 
 }  // namespace

@@ -162,6 +162,40 @@ TEST(MixedPrecisionTest, RegionsReadAndStoreHalvesAndComputeInFloat32) {
   EXPECT_GE(of_halves, 6) << "forward and backward of each layer";
 }
 
+TEST(MixedPrecisionTest, ImagesAreHalvesFromConvolutionToConvolution) {
+  constexpr std::int64_t kImages = 8, kSide = 12, kChannels = 16;
+  using Ints = std::vector<std::int64_t>;
+  GraphBuilder b;
+  Output x = b.placeholder("x", DType::Float32, Shape{kImages, kSide, kSide, kChannels});
+  const AttrMap same{{"strides", Ints{1, 1, 1, 1}}, {"padding", "SAME"}};
+  const AttrMap quarters{{"ksize", Ints{1, 2, 2, 1}}, {"strides", Ints{1, 2, 2, 1}}, {"padding", "SAME"}};
+  for (const char* pool : {"MaxPool", "AvgPool"}) {
+    const Output filter =
+        b.read(b.variable(std::string("filter") + pool, Shape{3, 3, kChannels, kChannels}, {}));
+    x = b.op(pool, {b.op("Tanh", {b.op("Conv2D", {x, filter}, same)})}, quarters);
+  }
+  const Output last = b.read(b.variable("last", Shape{3, 3, kChannels, kChannels}, {}));
+  x = b.op("Tanh", {b.op("Conv2D", {x, last}, same)});
+  const Output axes = b.constant(Tensor::from<std::int32_t>({2}, std::vector<std::int32_t>{1, 2}));
+  const Output means = b.op("Mean", {x, axes});
+  const Differentiated model = differentiated(b, b.reduce_mean(b.op("Square", {means})),
+                                              {{"x", random_floats({kImages, kSide, kSide, kChannels}, 1)}});
+  const auto program = compiled(model, precision_options(DType::BFloat16, Domain::Host, true));
+  using Types = std::multiset<std::string>;
+  const Types three{"bfloat16", "bfloat16", "bfloat16"}, one{"bfloat16"};
+  EXPECT_EQ(inputs_of(*program, "Conv2D"), three) << note_of(*program);
+  EXPECT_EQ(inputs_of(*program, "Conv2DBackpropFilter"), three);
+  for (const char* op : {"MaxPool", "MaxPoolGrad", "AvgPool"})
+    EXPECT_EQ(inputs_of(*program, op), one) << op << ": " << note_of(*program);
+  int widened = 0;  // images, not the gradients of filters
+  for (const ProgramOp& op : program->ops) {
+    const Node& node = program->graph.node(op.node);
+    widened +=
+        op.op == "Cast" && node.outputs[0].dtype == DType::Float32 && node.outputs[0].shape[0] == kImages;
+  }
+  EXPECT_EQ(widened, 0) << note_of(*program);
+}
+
 // ------------------------------------------------------------------------------------------- the zoo
 
 class MixedZooTest : public ::testing::TestWithParam<const char*> {};

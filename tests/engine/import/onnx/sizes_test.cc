@@ -96,6 +96,39 @@ TEST(OnnxSizesTest, IndicesOfAnyAxisAreAGatherWhereItLies) {
   }
 }
 
+/// x[:, from:] beside x[:, :to].
+std::string halves_joined(const std::string& x, const std::string& y, const std::string& from,
+                          const std::string& to) {
+  const std::string own = y + "_";
+  return constant(own + "f", "1", from) + constant(own + "t", "1", to) + constant(own + "0", "1", "0") +
+         constant(own + "a", "1", "1") + constant(own + "e", "1", "9223372036854775807") +
+         node("Slice", x + " " + own + "f " + own + "e " + own + "a", own + "b") +
+         node("Slice", x + " " + own + "0 " + own + "t " + own + "a", own + "c") +
+         node("Concat", own + "b " + own + "c", y, number("axis", 1));
+}
+
+TEST(OnnxSizesTest, SlicesThatChangePlacesAreARoll) {
+  const std::string x = onnx_input("x", kOnnxFloat, {-1, 4});
+  const auto rolls_of = [](const std::string& model) {
+    const TempDir dir;
+    return count_of(import_onnx(write_onnx(dir, model)).graph, "Roll");
+  };
+  const Feeds feeds{{"x", counting({2, 4})}};
+  const auto model = [&](const std::string& from, const std::string& to) {
+    return onnx_model(18, halves_joined("x", "y", from, to) + x + kY);
+  };
+  EXPECT_THAT(float_values(run_onnx(model("1", "1"), feeds)), ElementsAre(1, 2, 3, 0, 5, 6, 7, 4));
+  EXPECT_THAT(float_values(run_onnx(model("-1", "-1"), feeds)), ElementsAre(3, 0, 1, 2, 7, 4, 5, 6));
+  EXPECT_EQ(rolls_of(model("1", "1")), 1);
+  EXPECT_EQ(rolls_of(model("-1", "-1")), 1);
+  EXPECT_THAT(float_values(run_onnx(model("1", "2"), feeds)), ElementsAre(1, 2, 3, 0, 1, 5, 6, 7, 4, 5));
+  EXPECT_EQ(rolls_of(model("1", "2")), 0);
+  EXPECT_EQ(rolls_of(model("5", "5")), 0) << "behind the end";
+  const std::string twice =
+      onnx_model(18, halves_joined("x", "z", "1", "1") + halves_joined("z", "y", "2", "2") + x + kY);
+  EXPECT_THAT(float_values(run_onnx(twice, feeds)), ElementsAre(3, 0, 1, 2, 7, 4, 5, 6));
+}
+
 Shape shape_of_y(const std::string& model) {
   const TempDir dir;
   return import_onnx(write_onnx(dir, model)).outputs.at(0).shape;

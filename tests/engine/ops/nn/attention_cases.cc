@@ -22,9 +22,47 @@ Shape sums_of(const Shape& rows) {
   return Shape(dims);
 }
 
+/// Queries, keys and values that are parts of one product's rows, [batch, 5, 3 x 2 heads of 8], or of rows
+/// that come before the batch; gradients that lie so as well, or side by side.
+void add_parts(OpCaseTable& table) {
+  using Ints = std::vector<std::int64_t>;
+  constexpr std::int64_t kBatch = 3, kRows = 5, kHeads = 2, kWidth = 8, kAll = 3 * kHeads * kWidth;
+  const Ints shape{kBatch, kRows, kHeads, kWidth};
+  for (const bool rows_first : {false, true}) {
+    const Shape whole = rows_first ? Shape{kRows, kBatch, kAll} : Shape{kBatch, kRows, 3, kHeads, kWidth};
+    AttrMap attrs{{"heads_inside", true}, {"scale", 0.3}};
+    AttrMap joined;
+    const char* const names[] = {"q", "k", "v"};
+    for (std::int64_t i = 0; i < 3; ++i) {
+      const std::string name = names[i];
+      const Ints part{i * kHeads * kWidth, rows_first ? kAll : kRows * kAll, kWidth,
+                      rows_first ? kBatch * kAll : kAll};
+      attrs.set(name + "_shape", shape);
+      attrs.set(name + "_part", part);
+      joined.set("d" + name + "_part", part);
+    }
+    const std::string label = rows_first ? "parts, rows first" : "parts";
+    const std::vector<Tensor> inputs{random_f64(whole, 1), random_f64(whole, 2), random_f64(whole, 3)};
+    table.add("braid.Attention", {.label = label,
+                                  .inputs = inputs,
+                                  .attrs = attrs,
+                                  .no_gradient_outputs = {0, 1},
+                                  .numeric_gradient = false});
+    std::vector<Tensor> backward = inputs;
+    const Shape out(shape), sums{kBatch, kRows, kHeads, 2};
+    backward.insert(backward.end(), {random_f64(out, 4), random_f64(out, 5), random_f64(sums, 6, 1, 2)});
+    table.add("braid.AttentionGrad", {.label = label, .inputs = backward, .attrs = attrs});
+    for (const char* const name : {"dq_part", "dk_part", "dv_part"})
+      attrs.set(name, joined.require<Ints>(name));
+    attrs.set("joined_shape", Ints(whole.dims().begin(), whole.dims().end()));
+    table.add("braid.AttentionGrad", {.label = label + ", joined", .inputs = backward, .attrs = attrs});
+  }
+}
+
 }  // namespace
 
 BRAID_OP_CASES(attention) {
+  add_parts(table);
   const Shape inside{2, 3, 2, 4}, other{2, 5, 2, 4}, wide{2, 5, 2, 3};
   const std::vector<Shaped> all{
       {"self", {2, 2, 3, 4}, {2, 2, 3, 4}, {2, 2, 3, 4}, {2, 2, 3, 4}, {2, 2, 3}},
