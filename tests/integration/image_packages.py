@@ -7,6 +7,8 @@ where a package that is installed depends on it. Libraries that belong to no pac
 packages) the build stage copies to /out, and the last stage from there; CUDA's toolkit is taken to be there. Exit code
 77: this is no Debian system.
 """
+import functools
+import os
 import re
 import shutil
 import subprocess
@@ -27,13 +29,22 @@ def linked_libraries(binary):
     return {name: places.get(name) for name in needed if not name.startswith("ld-linux")}
 
 
-def package_of(path):
-    for place in (path, path.removeprefix("/usr"), "/usr" + path):
-        found = output("dpkg", "-S", place)
-        if found:
-            return found.split(":")[0]
-    real = output("readlink", "-f", path).strip()
-    return package_of(real) if real != path else None
+def packages_of(paths):
+    """Path -> the package that has it, None where none has. dpkg reads all its lists for each call, so there is one."""
+    places = {path: [place for file in (path, os.path.realpath(path)) for place in (file, file.removeprefix("/usr"), "/usr" + file)]
+              for path in paths}
+    said = output("dpkg", "-S", *{place for alike in places.values() for place in alike})
+    owners = {place: owner for owner, place in re.findall(r"^([^\s:,]+)[^\n]*?: (/.*)$", said, re.M)}
+    return {path: next((owners[place] for place in alike if place in owners), None) for path, alike in places.items()}
+
+
+@functools.lru_cache(None)
+def installed_packages():
+    """What is installed here: package -> the names that it depends on, all of alternatives."""
+    lines = output("dpkg-query", "-W", "-f", "${db:Status-Abbrev}\t${Package}\t${Depends}, ${Pre-Depends}\n").splitlines()
+    fields = [line.split("\t") for line in lines if line.startswith("ii")]
+    return {name: [re.split(r"[ (:]", part.strip())[0] for part in re.split(r"[,|]", depends) if part.strip()]
+            for _, name, depends in fields}
 
 
 def packages_of_image(dockerfile):
@@ -41,14 +52,12 @@ def packages_of_image(dockerfile):
     stage = re.search(r"^FROM \S+ AS runtime$(.*?)(?=^FROM)", open(dockerfile).read(), re.M | re.S).group(1)
     words = re.search(r"--no-install-recommends(.*?)&&", stage, re.S).group(1).replace("\\", " ").split()
     found, todo = set(), [word for word in words if "$" not in word]
-    missing = [word for word in todo if not output("dpkg-query", "-W", "-f", "${Package}", word)]
+    missing = [word for word in todo if word not in installed_packages()]
     while todo:
         package = todo.pop()
-        if package in found:
-            continue
-        found.add(package)
-        depends = output("dpkg-query", "-W", "-f", "${Depends}, ${Pre-Depends}\n", package)
-        todo += [re.split(r"[ (:]", part.strip())[0] for part in re.split(r"[,|\n]", depends) if part.strip()]
+        if package not in found:
+            found.add(package)
+            todo += installed_packages().get(package, [])
     return found, missing
 
 
@@ -72,6 +81,7 @@ def main():
         print(f"FAILED: {binary} links {sorted(libraries)}: that is not the binary of braid")
         return 1
     problems = []
+    owners = packages_of([path for path in libraries.values() if path])
     for dockerfile in dockerfiles:
         there, unknown = packages_of_image(dockerfile)
         copied = copied_libraries(dockerfile)
@@ -79,7 +89,7 @@ def main():
             problems.append(f"{dockerfile} lacks ca-certificates: no server of https:// or s3:// would be believed")
         problems += [f"{dockerfile} installs {package}, which is not installed here" for package in unknown]
         for name, path in sorted(libraries.items()):
-            package = package_of(path) if path else None
+            package = owners.get(path)
             if path is None:
                 problems.append(f"{name}: not found here")
             elif package and package not in there | BASE:

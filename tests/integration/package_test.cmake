@@ -10,7 +10,7 @@ function(run)
   endif()
   set(output "${output}" PARENT_SCOPE)
 endfunction()
-run(${CPACK} --config ${BUILD}/CPackConfig.cmake -B ${WORK})
+run(${CPACK} --config ${BUILD}/CPackConfig.cmake -B ${WORK} -D CPACK_DEBIAN_COMPRESSION_TYPE=none)  # a minute of xz
 file(GLOB package ${WORK}/braid_${VERSION}_*.deb)
 file(GLOB dev ${WORK}/braid-dev_${VERSION}_*.deb)
 if(NOT package OR NOT dev)

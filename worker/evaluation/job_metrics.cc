@@ -28,7 +28,7 @@ constexpr std::array kKinds = {
     std::pair{Evaluation::MAE, MetricKind::Mae},
 };
 
-const char* text_of(Prediction prediction) {
+const char* prediction_text(Prediction prediction) {
   switch (prediction) {
     case Prediction::Probability:
       return "a probability";
@@ -93,7 +93,7 @@ class Reader {
           known += (known.empty() ? "" : ", ") + Evaluation::Metric_Name(name);
       refuse(fmt::format(
           "evaluation.{} {} does not measure what model '{}' predicts, which is {}; these do: {}", field,
-          Evaluation::Metric_Name(asked), model_text(job_.model()), text_of(model_.predicts), known));
+          Evaluation::Metric_Name(asked), model_text(job_.model()), prediction_text(model_.predicts), known));
     }
     if (needs_groups(kind) && job_.evaluation().group_column().empty())
       refuse(fmt::format("evaluation.{} {} needs evaluation.group_column", field,

@@ -177,6 +177,17 @@ void require_equal_rows(const std::vector<std::string>& columns, const Batcher& 
                             "') are not cut into parts: use a smaller input.global_batch_size");
 }
 
+void require_scaled_gradients(const proto::Job& job, const ModelGraph& model, const TrainingGraph& training) {
+  if (!model.gradients.empty() && loss_scale_of(job))
+    throw InvalidArgument(
+        "runtime.precision FP16 scales the loss, and model.graph.gradients KEEP keeps gradients of one that "
+        "is not scaled: set runtime.precision BF16, or model.graph.gradients REDO");
+  if (training.loss_scale && job.optimizer().clip_worker_norm() > 0)
+    throw InvalidArgument(
+        "optimizer.clip_worker_norm clips before the gradients are divided by the scale of runtime.precision "
+        "FP16: use optimizer.clip_norm, or set runtime.precision BF16");
+}
+
 }  // namespace
 
 TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& model, const Batcher& batcher,
@@ -195,14 +206,7 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
                       : make_training_graph(*model.graph, model.loss, weight, model.gradients);
   TrainingGraph& training = made.training;
   if (weight != share.weight()) weigh_loss(training, share.weight());
-  if (!model.gradients.empty() && loss_scale_of(job))
-    throw InvalidArgument(
-        "runtime.precision FP16 scales the loss, and model.graph.gradients KEEP keeps gradients of one that "
-        "is not scaled: set runtime.precision BF16, or model.graph.gradients REDO");
-  if (training.loss_scale && job.optimizer().clip_worker_norm() > 0)
-    throw InvalidArgument(
-        "optimizer.clip_worker_norm clips before the gradients are divided by the scale of runtime.precision "
-        "FP16: use optimizer.clip_norm, or set runtime.precision BF16");
+  require_scaled_gradients(job, model, training);
   cast_stored_columns(training.graph, model.columns, batcher);
   narrow_id_columns(training, model.columns, batcher, moves_rows(job) ? NarrowIds::Cast : NarrowIds::ByNodes);
   const bool agrees = strategy.needs_one_plan();

@@ -101,6 +101,9 @@ IdxArray read_idx_array(const std::filesystem::path& file) {
   }
   if (have != total || (array.bytes.size() - array.offset) % dtype_size(array.dtype) != 0)
     fail("the header promises " + std::to_string(total) + " elements, the file has " + std::to_string(have));
+  // Four billion items of nothing take no byte of a file, and minutes to read.
+  if (total == 0 && array.dims[0] > 0)
+    fail("the header promises " + std::to_string(array.dims[0]) + " items of no elements");
   return array;
 }
 

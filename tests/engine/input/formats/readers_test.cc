@@ -87,6 +87,9 @@ TEST_F(ReadersTest, IdxDamageIsNamed) {
               HasSubstr("magic number"));
   EXPECT_THAT(message_of<DataLoss>([&] { read_idx(write("two", idx_images(2)), labels); }),
               HasSubstr("2 images"));
+  const std::string nothing("\0\0\x08\x02\xff\xff\xff\xff\0\0\0\0", 12);
+  EXPECT_THAT(message_of<DataLoss>([&] { read_idx(write("nothing", nothing), labels); }),
+              HasSubstr("the header promises 4294967295 items of no elements"));
   EXPECT_THAT(message_of([&] { read_idx(dir_ / "absent", labels); }), HasSubstr("No such file"));
   const std::string gz = read_file(write_gz("full.gz", std::string(100000, 'x')));
   EXPECT_THAT(message_of<DataLoss>([&] { read_text_file(write("cut.gz", gz.substr(0, gz.size() / 2))); }),
