@@ -1,9 +1,13 @@
 #include "engine/import/choose_branches.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 #include <unordered_map>
 #include <vector>
+
+#include "engine/import/branch_gates.h"
 
 namespace braid {
 namespace {
@@ -38,7 +42,12 @@ class Chooser {
     chosen_.graph = graph;
     for (int i = 0; i < graph.node_size(); ++i) places_.try_emplace(graph.node(i).name(), i);
     for (const NodeDef& node : graph.node())
-      if (is_switch(node) && !belongs_to_loop(node)) is_switch_of_branches_.insert(node.name());
+      if (is_switch(node) && !belongs_to_loop(node)) {
+        is_switch_of_branches_.insert(node.name());
+        const auto type = node.attr().find("T");
+        if (node.op() == "Switch" && type != node.attr().end() && has_gradients(type->second.type()))
+          passes_gradients_.insert(node.name());
+      }
   }
 
   bool any() const { return !is_switch_of_branches_.empty(); }
@@ -47,7 +56,7 @@ class Chooser {
     const int nodes = chosen_.graph.node_size();
     for (int i = 0; i < nodes; ++i) visit(i);
     for (int i = 0; i < nodes; ++i) rewrite(*chosen_.graph.mutable_node(i), branches_[i]);
-    for (NodeDef& node : added_) *chosen_.graph.add_node() = std::move(node);
+    for (NodeDef& node : *added_.mutable_node()) *chosen_.graph.add_node() = std::move(node);
     return std::move(chosen_);
   }
 
@@ -139,6 +148,7 @@ class Chooser {
     if (is_merge(node) && !belongs_to_loop(node)) return select(node);
     for (std::string& input : *node.mutable_input()) input = past_switch(input);
     if (branches.empty()) return;
+    if (reads_variable(node)) return gate_read(node, branches);
     if (node.op() == "Assert") return guard(node, branches);
     if (has_effect(node.op()))
       chosen_.problems.emplace(
@@ -147,16 +157,35 @@ class Chooser {
           "outside, with a value that the condition chooses");
   }
 
-  /// Both outputs of a Switch are its value.
+  /// Both outputs of a Switch are its value, those of floats behind gates.
   std::string past_switch(const std::string& input) const {
     const NodeDef* from = find(input);
     const bool chosen = from && is_switch_of_branches_.contains(from->name());
-    return chosen && !input.starts_with('^') ? from->name() : input;
+    if (!chosen || input.starts_with('^')) return input;
+    if (!passes_gradients_.contains(from->name())) return from->name();
+    return from->name() + (output_of(input) == 1 ? "/if_true" : "/if_false");
   }
 
   void pass_on(NodeDef& node) {
     const std::string value = past_switch(node.input(0));
+    const std::string condition = node.input_size() > 1 ? predicate(node.input(1)) : std::string();
+    if (passes_gradients_.contains(node.name()))
+      for (const bool side : {true, false})
+        add_gate(added_, node.name() + (side ? "/if_true" : "/if_false"), value, condition, side, node);
     keep(node, "Identity", {value});
+  }
+
+  /// What is read within branches, behind a gate for each of them.
+  void gate_read(NodeDef& node, const Branches& branches) {
+    const std::string name = node.name();
+    std::string value = name + "/read";
+    std::size_t left = branches.size();
+    for (const auto& [condition, side] : branches) {
+      const std::string gate = --left == 0 ? name : fmt::format("{}/gate_{}", name, left);
+      add_gate(added_, gate, value, condition, side, node);
+      value = gate;
+    }
+    node.set_name(name + "/read");
   }
 
   void select(NodeDef& node) {
@@ -187,15 +216,16 @@ class Chooser {
     for (const auto& [value, side] : branches) {
       if (!side && predicate(condition) == value) continue;
       std::string other = value;
-      if (side) other = add(node.name() + "/apart" + std::to_string(added_.size()), "LogicalNot", {value});
+      if (side)
+        other = add(node.name() + "/apart" + std::to_string(added_.node_size()), "LogicalNot", {value});
       condition =
-          add(node.name() + "/holds" + std::to_string(added_.size()), "LogicalOr", {condition, other});
+          add(node.name() + "/holds" + std::to_string(added_.node_size()), "LogicalOr", {condition, other});
     }
     node.set_input(0, condition);
   }
 
   std::string add(const std::string& name, const char* op, const std::vector<std::string>& inputs) {
-    NodeDef& node = added_.emplace_back();
+    NodeDef& node = *added_.add_node();
     node.set_name(name);
     node.set_op(op);
     for (const std::string& input : inputs) node.add_input(input);
@@ -208,8 +238,8 @@ class Chooser {
   std::map<int, Branches> branches_;
   std::map<std::string, std::pair<std::string, bool>>
       decides_;  // Merge -> predicate, side of its first input
-  std::set<std::string> is_switch_of_branches_;
-  std::vector<NodeDef> added_;
+  std::set<std::string> is_switch_of_branches_, passes_gradients_;
+  GraphDef added_;
 };
 
 }  // namespace

@@ -19,8 +19,13 @@ int list_size(const NodeDef& node, std::string_view count) {
   return at == node.attr().end() ? 0 : at->second.list().type_size();
 }
 
+/// Ops that the registry does not have, since nothing of them is left in a graph.
+constexpr std::pair<std::string_view, std::string_view> kSecondOutputs[] = {{"TensorListPopBack", "tensor"}};
+
 /// The number of the first output of that name, by the op's own list; 0 where it does not say.
 int first_output(const NodeDef& node, std::string_view name) {
+  for (const auto& [second_of, output] : kSecondOutputs)
+    if (node.op() == second_of && name == output) return 1;
   const OpDef* op = OpRegistry::global().find(node.op());
   if (!op || !op->traits.outputs) return 0;
   int before = 0;
@@ -31,6 +36,7 @@ int first_output(const NodeDef& node, std::string_view name) {
   return 0;
 }
 
+bool is_case(const NodeDef& node) { return node.op() == "Case" || node.op() == "StatelessCase"; }
 bool is_if(const NodeDef& node) { return node.op() == "If" || node.op() == "StatelessIf"; }
 
 }  // namespace
@@ -56,9 +62,19 @@ FunctionCall FunctionLibrary::call_of(const NodeDef& node) const {
 
 FunctionCall FunctionLibrary::function_attr(const NodeDef& node, const char* name) const {
   const auto f = node.attr().find(name);
-  if (f == node.attr().end()) return {};
-  const auto at = functions_.find(f->second.func().name());
-  return at == functions_.end() ? FunctionCall{} : FunctionCall{at->second, &f->second.func().attr()};
+  return f == node.attr().end() ? FunctionCall{} : function_of(f->second);
+}
+
+FunctionCall FunctionLibrary::function_of(const AttrValue& attr) const {
+  const auto at = functions_.find(attr.func().name());
+  return at == functions_.end() ? FunctionCall{} : FunctionCall{at->second, &attr.func().attr()};
+}
+
+AttrValue FunctionChoice::attr_of(const NodeDef& node, std::size_t branch) const {
+  if (!by_number) return node.attr().at(branch == 0 ? "then_branch" : "else_branch");
+  AttrValue attr;
+  *attr.mutable_func() = node.attr().at("branches").list().func(static_cast<int>(branch));
+  return attr;
 }
 
 /// TensorFlow 2 writes Assert(c, ...) as If(c, c, ...) with an Assert(c, ...) in the else branch and
@@ -97,23 +113,37 @@ bool FunctionLibrary::only_computes(const FunctionDef& function, std::size_t nes
          std::all_of(function.node_def().begin(), function.node_def().end(), [&](const NodeDef& inner) {
            const bool acts = std::any_of(std::begin(kEffects), std::end(kEffects),
                                          [&](std::string_view e) { return inner.op().starts_with(e); });
-           if (acts && inner.op() != "ResourceGather") return false;
+           if (acts && !inner.op().starts_with("ResourceGather")) return false;
            const FunctionCall call = call_of(inner);
            if (call.function) return only_computes(*call.function, nested + 1);
-           return !is_if(inner) || choice_at(inner, nested + 1).taken.function != nullptr;
+           return !(is_if(inner) || is_case(inner)) || !choice_at(inner, nested + 1).branches.empty();
          });
 }
 
 FunctionChoice FunctionLibrary::choice_at(const NodeDef& node, std::size_t nested) const {
-  if (!is_if(node) || node.input_size() == 0) return {};
-  const auto condition = node.attr().find("Tcond");
-  if (condition == node.attr().end() || condition->second.type() != DT_BOOL) return {};
-  const FunctionChoice choice{function_attr(node, "then_branch"), function_attr(node, "else_branch")};
-  for (const FunctionCall& branch : {choice.taken, choice.other})
-    if (!branch.function || !only_computes(*branch.function, nested)) return {};
-  const int outputs = choice.taken.function->signature().output_arg_size();
-  return outputs > 0 && outputs == choice.other.function->signature().output_arg_size() ? choice
-                                                                                        : FunctionChoice{};
+  if (node.input_size() == 0) return {};
+  FunctionChoice choice;
+  if (is_if(node)) {
+    const auto condition = node.attr().find("Tcond");
+    if (condition == node.attr().end() || condition->second.type() != DT_BOOL) return {};
+    choice.branches = {function_attr(node, "then_branch"), function_attr(node, "else_branch")};
+  } else if (const auto branches = node.attr().find("branches");
+             is_case(node) && branches != node.attr().end()) {
+    choice.by_number = true;
+    for (const NameAttrList& function : branches->second.list().func()) {
+      const auto at = functions_.find(function.name());
+      choice.branches.push_back(at == functions_.end() ? FunctionCall{}
+                                                       : FunctionCall{at->second, &function.attr()});
+    }
+  }
+  const auto can_be_computed = [&](const FunctionCall& branch) {
+    return branch.function && branch.function->signature().output_arg_size() > 0 &&
+           branch.function->signature().output_arg_size() ==
+               choice.branches[0].function->signature().output_arg_size() &&
+           only_computes(*branch.function, nested);
+  };
+  const auto& branches = choice.branches;
+  return std::all_of(branches.begin(), branches.end(), can_be_computed) ? choice : FunctionChoice{};
 }
 
 int FunctionLibrary::output_number(const NodeDef& node, const std::vector<std::string>& parts) const {

@@ -24,9 +24,18 @@ struct FunctionCall {
   std::size_t first_argument = 0;  // among the node's inputs
 };
 
-/// The branches of a conditional.
+/// The branches of a conditional: of an If what is taken where its condition is true, and the other; of a
+/// Case in the order of their numbers.
 struct FunctionChoice {
-  FunctionCall taken, other;
+  std::vector<FunctionCall> branches;  // empty: the node is none
+  bool by_number = false;              // a Case
+
+  std::string name_of(std::size_t branch) const {
+    if (by_number) return "branch" + std::to_string(branch);
+    return branch == 0 ? "then" : "else";
+  }
+  /// What names the branch's function.
+  AttrValue attr_of(const NodeDef& node, std::size_t branch) const;
 };
 
 class FunctionLibrary {
@@ -41,8 +50,8 @@ class FunctionLibrary {
   FunctionCall call_of(const NodeDef& node) const;
   /// The function that an attribute names, if the library has it.
   FunctionCall function_attr(const NodeDef& node, const char* name) const;
-  /// The branches of an If that can both be computed: they have no effects, and its condition is a bool. Of
-  /// other nodes nothing.
+  /// The branches of an If or Case that can all be computed: they have no effects, and an If's condition is a
+  /// bool. Of other nodes nothing.
   FunctionChoice choice_of(const NodeDef& node) const { return choice_at(node, 0); }
 
   /// The number of an output by the parts of its name in a function: {node, output name, k}, or {node, k}.
@@ -52,6 +61,7 @@ class FunctionLibrary {
   std::string own_gradient(const FunctionDef& function, const NodeDef& call) const;
 
  private:
+  FunctionCall function_of(const AttrValue& attr) const;
   bool is_guarded_assertion(const NodeDef& node) const;
   bool only_computes(const FunctionDef& function, std::size_t nested) const;
   FunctionChoice choice_at(const NodeDef& node, std::size_t nested) const;

@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/import/branch_gates.h"
 #include "engine/import/choose_branches.h"
 #include "engine/import/function_library.h"
 #include "engine/import/function_values.h"
 #include "engine/import/loops_as_functions.h"
+#include "engine/import/optional_values.h"
 #include "engine/import/pending_graph.h"
 #include "engine/import/tensor_lists.h"
 #include "engine/import/unroll_loops.h"
@@ -44,38 +46,41 @@ class Inliner {
     for (NodeDef& node : *result_.graph.mutable_node())
       for (std::string& input : *node.mutable_input()) input = resolved(input);
     lower_tensor_lists(result_.graph);
+    lower_optionals(result_.graph);
     return std::move(result_);
   }
 
  private:
-  /// Both branches are calls, and a Select an output stands for the If.
-  void expand_choice(const NodeDef& node, int outputs) {
-    for (const char* side : {"then", "else"}) {
-      NodeDef branch;
-      branch.set_name(node.name() + "/" + side);
-      branch.set_op("PartitionedCall");
-      branch.set_device(node.device());
-      for (int i = 1; i < node.input_size(); ++i) branch.add_input(node.input(i));
-      (*branch.mutable_attr())["f"] = node.attr().at(std::string(side) + "_branch");
-      annotate(branch, node);
-      expand(branch);
+  /// All branches are calls, and Selects of the outputs stand for the conditional: of a Case from the last
+  /// branch on, which all other numbers take.
+  void expand_choice(const NodeDef& node, const FunctionChoice& choice) {
+    std::vector<std::string> conditions, calls;
+    for (std::size_t b = 0; b < choice.branches.size(); ++b) {
+      conditions.push_back(condition_of(node, choice, b));
+      calls.push_back(node.name() + "/" + choice.name_of(b));
+      expand_branch(node, choice, b, calls[b], conditions[b]);
     }
     NodeDef whole;
     whole.set_name(node.name());
     whole.set_device(node.device());
     annotate(whole, node);
     std::vector<std::string>& values = results_[node.name()];
+    const int outputs = choice.branches[0].function->signature().output_arg_size();
     for (int o = 0; o < outputs; ++o) {
-      NodeDef select;
-      select.set_name(node.name() + "/choice" + std::to_string(o));
-      select.set_op("Select");
-      select.set_device(node.device());
-      annotate(select, node);
-      select.add_input(node.input(0));
-      for (const char* side : {"/then", "/else"}) select.add_input(value_of(node.name() + side, o));
-      values.push_back(select.name());
-      whole.add_input(select.name());
-      *result_.graph.add_node() = std::move(select);
+      std::string value = value_of(calls.back(), o);
+      for (std::size_t b = calls.size() - 1; b-- > 0;) {
+        NodeDef select;
+        select.set_name(fmt::format("{}/choice{}{}", node.name(), o, b == 0 ? "" : fmt::format("_{}", b)));
+        select.set_op("Select");
+        select.set_device(node.device());
+        annotate(select, node);
+        for (const std::string& input : {conditions[b], value_of(calls[b], o), value})
+          select.add_input(input);
+        value = select.name();
+        *result_.graph.add_node() = std::move(select);
+      }
+      values.push_back(value);
+      whole.add_input(value);
     }
     whole.set_op(outputs == 1 ? "Identity" : "IdentityN");
     for (const std::string& input : node.input())
@@ -83,11 +88,58 @@ class Inliner {
     *result_.graph.add_node() = std::move(whole);
   }
 
+  /// A bool that says whether a branch is taken; of the last of a Case, which is taken where no other is,
+  /// none.
+  std::string condition_of(const NodeDef& node, const FunctionChoice& choice, std::size_t branch) {
+    if (!choice.by_number) return node.input(0);
+    if (branch + 1 == choice.branches.size()) return {};
+    const std::string name = node.name() + "/" + choice.name_of(branch);
+    NodeDef number, is_taken;
+    number.set_name(name + "/number");
+    number.set_op("Const");
+    (*number.mutable_attr())["dtype"].set_type(DT_INT32);
+    TensorProto& value = *(*number.mutable_attr())["value"].mutable_tensor();
+    value.set_dtype(DT_INT32);
+    value.mutable_tensor_shape();
+    value.add_int_val(static_cast<int>(branch));
+    is_taken.set_name(name + "/is_taken");
+    is_taken.set_op("Equal");
+    (*is_taken.mutable_attr())["T"].set_type(DT_INT32);
+    is_taken.add_input(node.input(0));
+    is_taken.add_input(number.name());
+    *result_.graph.add_node() = std::move(number);
+    *result_.graph.add_node() = std::move(is_taken);
+    return name + "/is_taken";
+  }
+
+  /// The call of a branch; what enters it and what it reads stand behind gates.
+  void expand_branch(const NodeDef& node, const FunctionChoice& choice, std::size_t b,
+                     const std::string& name, const std::string& condition) {
+    const bool when = choice.by_number || b == 0;
+    NodeDef branch;
+    branch.set_name(name);
+    branch.set_op("PartitionedCall");
+    branch.set_device(node.device());
+    const auto& arguments = choice.branches[b].function->signature().input_arg();
+    for (int i = 1; i < node.input_size(); ++i) {
+      const std::string& input = node.input(i);
+      const bool is_gated = !condition.empty() && !input.starts_with('^') && i <= arguments.size() &&
+                            has_gradients(arguments[i - 1].type());
+      if (is_gated) add_gate(result_.graph, fmt::format("{}/gate{}", name, i), input, condition, when, node);
+      branch.add_input(is_gated ? fmt::format("{}/gate{}", name, i) : input);
+    }
+    (*branch.mutable_attr())["f"] = choice.attr_of(node, b);
+    annotate(branch, node);
+    const int first = result_.graph.node_size();
+    expand(branch);
+    if (!condition.empty()) gate_reads(result_.graph, first, condition, when);
+  }
+
   void expand(const NodeDef& node) {
     const FunctionCall call = library_.call_of(node);
     if (!call.function) {
-      if (const FunctionChoice choice = library_.choice_of(node); choice.taken.function)
-        return expand_choice(node, choice.taken.function->signature().output_arg_size());
+      if (const FunctionChoice choice = library_.choice_of(node); !choice.branches.empty())
+        return expand_choice(node, choice);
       if (node.op() == "While" || node.op() == "StatelessWhile") return expand_loop(node);
       *result_.graph.add_node() = node;
       return;
@@ -117,6 +169,9 @@ class Inliner {
         *part->mutable_attr() = *call.attrs;
         part->set_device(node.device());
         annotate(*part, node);
+        if (part == &loop.test) continue;
+        for (const auto& argument : call.function->signature().input_arg())
+          loop.types.push_back(argument.type());
       }
       std::vector<std::string> controls;
       for (const std::string& input : node.input())

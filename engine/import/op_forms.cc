@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
+#include <set>
 #include <string>
 #include <variant>
 
@@ -93,6 +95,72 @@ void take_norm_apart(PendingGraph& graph, std::size_t index) {
   const PendingInput sum = add_before(graph, index, "Sum", {squares, inputs[1]}, std::move(attrs));
   graph.nodes[index].op = "Sqrt";
   graph.nodes[index].inputs = {sum};
+}
+
+/// ResourceGatherNd(variable, indices) gathers from what the variable is.
+void read_before_gather(PendingGraph& graph, std::size_t index) {
+  if (graph.nodes[index].inputs.size() != 2) return;
+  AttrMap attrs;
+  if (const auto* type = find_attr<DType>(graph.nodes[index], "dtype")) attrs.set("dtype", *type);
+  const PendingInput value =
+      add_before(graph, index, "ReadVariableOp", {graph.nodes[index].inputs[0]}, std::move(attrs));
+  graph.nodes[index].op = "GatherNd";
+  graph.nodes[index].inputs[0] = value;
+}
+
+/// Whether nobody reads these nodes but they themselves and `reader`.
+bool is_closed(const PendingGraph& graph, const std::set<int>& nodes, int reader) {
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (nodes.contains(static_cast<int>(i)) || static_cast<int>(i) == reader) continue;
+    for (const PendingInput& input : graph.nodes[i].inputs)
+      if (nodes.contains(input.node)) return false;
+  }
+  return true;
+}
+
+/// SparseToDense of what ComputeAccidentalHits(true [B, T], sampled [S]) gives, as sampled losses have it:
+/// where a sampled class is one of the row's true ones the least number, else the default.
+void compare_classes(PendingGraph& graph, std::size_t index) {
+  const std::vector<PendingInput> inputs = graph.nodes[index].inputs;
+  if (inputs.size() != 4) return;
+  const PendingInput hits = inputs[2];
+  const PendingNode& found = graph.nodes[static_cast<std::size_t>(hits.node)];
+  const PendingNode& pairs = graph.nodes[static_cast<std::size_t>(inputs[0].node)];
+  if (found.op != "ComputeAccidentalHits" || found.inputs.size() != 2 || hits.output != 2) return;
+  if (pairs.op != "ConcatV2" || pairs.inputs.size() != 3) return;
+  std::set<int> gone{hits.node, inputs[0].node};
+  for (const int part : {0, 1}) {
+    PendingInput of = pairs.inputs[static_cast<std::size_t>(part)];
+    for (;;) {
+      const PendingNode& node = graph.nodes[static_cast<std::size_t>(of.node)];
+      if ((node.op != "Cast" && node.op != "Reshape") || node.inputs.empty()) break;
+      gone.insert(of.node);
+      of = node.inputs[0];
+    }
+    if (of.node != hits.node || of.output != part) return;
+  }
+  if (!is_closed(graph, gone, static_cast<int>(index))) return;
+  const std::vector<PendingInput> classes = found.inputs;
+  for (const int node : gone) {  // nobody reads them any more
+    PendingNode& unread = graph.nodes[static_cast<std::size_t>(node)];
+    unread.op = "Const";
+    unread.attrs = {{"value", Tensor::scalar(std::int32_t{0})}, {"dtype", DType::Int32}};
+    unread.inputs.clear();
+    unread.controls.clear();
+  }
+  const auto constant = [&](const Tensor& value) {
+    return add_before(graph, index, "Const", {}, {{"value", value}, {"dtype", value.dtype()}});
+  };
+  const PendingInput column =
+      add_before(graph, index, "ExpandDims", {classes[0], constant(Tensor::scalar(std::int32_t{2}))});
+  const PendingInput equal = add_before(graph, index, "Equal", {column, classes[1]});
+  const PendingInput any =
+      add_before(graph, index, "Any", {equal, constant(Tensor::from<std::int32_t>({1}, std::vector{1}))},
+                 {{"keep_dims", false}});
+  const PendingInput least = constant(Tensor::scalar(std::numeric_limits<float>::lowest()));
+  graph.nodes[index].op = "SelectV2";
+  graph.nodes[index].attrs = {{"T", DType::Float32}};
+  graph.nodes[index].inputs = {any, least, inputs[3]};
 }
 
 /// Cross(a, b): with the last axis turned round by one and by two, a' b'' - a'' b'.
@@ -230,6 +298,8 @@ void rename_forms(PendingGraph& graph) {
     if (graph.nodes[i].op == "Einsum") sum_lonely_labels(graph, i);
     if (graph.nodes[i].op == "RestoreV2") drop_unread_strings(graph, i);
     if (graph.nodes[i].op == "EuclideanNorm") take_norm_apart(graph, i);
+    if (graph.nodes[i].op == "SparseToDense") compare_classes(graph, i);
+    if (graph.nodes[i].op == "ResourceGatherNd") read_before_gather(graph, i);
     if (graph.nodes[i].op == "Cross") take_cross_product_apart(graph, i);
   }
 }

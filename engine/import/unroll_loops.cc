@@ -8,8 +8,10 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "engine/import/branch_gates.h"
 #include "engine/import/convert.h"
 #include "engine/import/import.h"
+#include "engine/ir/op.h"
 
 namespace braid {
 namespace {
@@ -56,15 +58,64 @@ GraphDef above(const GraphDef& graph, const std::string& value,
   return part;
 }
 
+/// x.shape[k] of a dimension that is known, where others are not: constants in the place of such nodes.
+/// Whether there were some.
+bool fold_dimensions(GraphDef& part, const Graph& graph) {
+  bool any = false;
+  for (NodeDef& node : *part.mutable_node()) {
+    const NodeId id = node.op() == "StridedSlice" ? graph.find(node.name()) : kNoNode;
+    if (id == kNoNode) continue;
+    const Node& slice = graph.node(id);
+    const Node& shape = graph.node(slice.inputs[0].node);
+    const Tensor* begin = graph.known_value(slice.inputs[1]);
+    if (shape.op->name != "Shape" || !begin || begin->elements() != 1 ||
+        slice.attrs.get<std::int64_t>("shrink_axis_mask", 0) != 1)
+      continue;
+    const Shape& of = graph.info(shape.inputs[0]).shape;
+    if (!of.has_rank()) continue;
+    std::int64_t axis = tensor_to_int64s(*begin)[0];
+    if (axis < 0) axis += of.rank();
+    if (axis < 0 || axis >= of.rank() || of.dim(static_cast<int>(axis)) == Shape::kUnknown) continue;
+    const std::int64_t size = of.dim(static_cast<int>(axis));
+    const bool is_long = graph.info({id, 0}).dtype == DType::Int64;
+    const Tensor value = is_long ? Tensor::scalar(size) : Tensor::scalar(static_cast<std::int32_t>(size));
+    node.set_op("Const");
+    node.clear_input();
+    node.clear_attr();
+    (*node.mutable_attr())["dtype"].set_type(to_proto(value.dtype()));
+    *(*node.mutable_attr())["value"].mutable_tensor() = to_proto(value);
+    any = true;
+  }
+  return any;
+}
+
 }  // namespace
 
 std::optional<Tensor> value_without_feeds(const GraphDef& graph, const std::string& value,
                                           const std::function<std::string(std::string)>& resolved) {
   const std::string name = resolved(value);
   try {
-    const Graph part = import_graph(above(graph, name, resolved));
-    const Tensor* known = part.known_value(part.parse_value(name));
+    GraphDef part = above(graph, name, resolved);
+    Graph imported = import_graph(part);
+    const Tensor* known = imported.known_value(imported.parse_value(name));
+    if (!known && fold_dimensions(part, imported)) {
+      imported = import_graph(part);
+      known = imported.known_value(imported.parse_value(name));
+    }
     return known ? std::optional(*known) : std::nullopt;
+  } catch (const InvalidArgument&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<std::int64_t> rows_without_feeds(const GraphDef& graph, const std::string& value,
+                                               const std::function<std::string(std::string)>& resolved) {
+  const std::string name = resolved(value);
+  try {
+    const Graph part = import_graph(above(graph, name, resolved));
+    const Shape& shape = part.info(part.parse_value(name)).shape;
+    if (!shape.has_rank() || shape.rank() == 0 || shape.dim(0) == Shape::kUnknown) return std::nullopt;
+    return shape.dim(0);
   } catch (const InvalidArgument&) {
     return std::nullopt;
   }
@@ -131,9 +182,10 @@ class Unrolling {
   Unrolling(const LoopParts& loop, const std::string& name, GraphDef& graph,
             const std::function<void(const NodeDef&)>& expand, const Resolve& resolved)
       : loop_(loop), name_(name), graph_(graph), expand_(expand), resolved_(resolved), values_(loop.first) {
-    for (const std::string& value : values_) {
-      const NodeDef* node = made_by(graph_, value, resolved_);
-      is_list_.push_back(node && node->op().starts_with("TensorList"));
+    for (std::size_t v = 0; v < values_.size(); ++v) {
+      const NodeDef* node = made_by(graph_, values_[v], resolved_);
+      is_list_.push_back(type_of(v) == DT_VARIANT ||
+                         (node && node->op().find("TensorList") != std::string::npos));
     }
     results_ = values_;
   }
@@ -148,9 +200,9 @@ class Unrolling {
   }
 
  private:
-  std::string call(NodeDef node, const char* what) {
+  std::string call(NodeDef node, const char* what, const std::vector<std::string>& values) {
     node.set_name(fmt::format("{}/{}{}", name_, what, turn_));
-    for (const std::string& value : values_) node.add_input(value);
+    for (const std::string& value : values) node.add_input(value);
     expand_(node);
     return node.name();
   }
@@ -159,7 +211,7 @@ class Unrolling {
 
   bool turns_again() {
     const int before = graph_.node_size();
-    const std::string test = call(loop_.test, "test");
+    const std::string test = call(loop_.test, "test", values_);
     if (const auto known = known_bool(graph_, test, resolved_)) {
       forget_from(before);
       if (!*known) return false;
@@ -179,17 +231,43 @@ class Unrolling {
     return true;
   }
 
+  DataType type_of(std::size_t variable) const {
+    return variable < loop_.types.size() ? loop_.types[variable] : DT_INVALID;
+  }
+
+  /// What enters a turn, behind gates where data decides whether it is taken.
+  std::vector<std::string> gated_values() {
+    std::vector<std::string> given = values_;
+    if (alive_.empty()) return given;
+    for (std::size_t v = 0; v < given.size(); ++v) {
+      if (is_list_[v] || !has_gradients(type_of(v))) continue;
+      const std::string name = fmt::format("{}/turn{}/gate{}", name_, turn_, v);
+      add_gate(graph_, name, given[v], alive_, true, loop_.body);
+      given[v] = name;
+    }
+    return given;
+  }
+
   /// Turns that data decides are computed as if they were taken; their results count where they are.
   void take_turn() {
     const int before = graph_.node_size();
-    const std::string body = call(loop_.body, "turn");
-    for (std::size_t v = 0; v < values_.size(); ++v) values_[v] = resolved_(value_of_call(body, v));
+    const std::vector<std::string> given = gated_values();
+    const int inside = graph_.node_size();
+    const std::string body = call(loop_.body, "turn", given);
+    if (!alive_.empty()) gate_reads(graph_, inside, alive_, true);
+    for (std::size_t v = 0; v < values_.size(); ++v) {
+      std::string next = resolved_(value_of_call(body, v));
+      if (next != given[v]) values_[v] = std::move(next);
+    }
     if (alive_.empty()) {
       results_ = values_;
       return;
     }
     const int after = graph_.node_size();
     for (int i = before; i < after; ++i) {
+      // How many there are is for data to say.
+      if (graph_.node(i).op() == "TensorListPushBack")
+        (*graph_.mutable_node(i)->mutable_attr())[kDataDecides].set_b(true);
       if (graph_.node(i).op() != "TensorListSetItem") continue;
       const std::string value = graph_.node(i).input(2);
       const std::string zeros = add(fmt::format("zeros{}_", i), "ZerosLike", {value});

@@ -17,9 +17,17 @@ namespace braid {
 std::optional<Tensor> value_without_feeds(const GraphDef& graph, const std::string& value,
                                           const std::function<std::string(std::string)>& resolved);
 
+/// The first dimension of a value where it is known without feeds.
+std::optional<std::int64_t> rows_without_feeds(const GraphDef& graph, const std::string& value,
+                                               const std::function<std::string(std::string)>& resolved);
+
+/// An attribute of a TensorListPushBack in a turn that may not be taken: such lists have no known size.
+inline constexpr const char* kDataDecides = "_data_decides";
+
 struct LoopParts {
-  NodeDef test, body;              // calls of the two functions; inputs and names are put in
-  std::vector<std::string> first;  // what the loop's variables begin with
+  NodeDef test, body;                // calls of the two functions; inputs and names are put in
+  std::vector<std::string> first;    // what the loop's variables begin with
+  std::vector<DataType> types = {};  // of the variables
 };
 
 /// Adds the calls of the turns by `expand`, which adds nodes at the end of `graph`, and gives what the

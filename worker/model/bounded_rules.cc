@@ -32,6 +32,7 @@ std::optional<Bounded> common(const BoundedGraph& g) {
 bool pointwise(BoundedGraph& g) {
   auto shared = common(g);
   if (!shared) return false;
+  if (shared->kind == Kind::Size && count_as_float(g, *shared)) return true;
   if (shared->kind == Kind::Places) {
     if (g.node().op->name != "Cast" && g.node().op->name != "Identity") return false;
     g.set(g.output(), *shared);
@@ -55,6 +56,10 @@ bool where(BoundedGraph& g) {
     return true;
   }
   if (g.rank(condition) < 1) return false;
+  if (const Bounded* same = g.chosen_by(condition)) {
+    g.set(g.output(), *same);
+    return true;
+  }
   const ValueRef yes = g.graph.info(condition).dtype == DType::Bool
                            ? condition
                            : g.op("NotEqual", {condition, g.like(condition, 0)});
@@ -64,6 +69,7 @@ bool where(BoundedGraph& g) {
   const ValueRef at = g.coordinates(linear, shape);
   auto set = std::make_shared<PlaceSet>(PlaceSet{g.flat(yes), at, false});
   g.set(g.output(), {Kind::Rows, std::move(set), at, shape});
+  g.remember_choice(condition, g.output());
   return true;
 }
 
@@ -72,6 +78,21 @@ bool gathers_first_axis(const BoundedGraph& g) {
   const Tensor* axis = g.graph.known_value(g.input(2));
   return axis && axis->elements() == 1 && tensor_to_int64s(*axis)[0] == 0 &&
          g.node().attrs.get<std::int64_t>("batch_dims", 0) == 0;
+}
+
+/// Rows of plain values behind a gate: those of places that were not chosen learn nothing, not even NaN of
+/// what is made of them. Rows of variables are left alone, as tables are found by who reads them.
+ValueRef gated(BoundedGraph& g, const PlaceSet& set, ValueRef rows) {
+  if (set.all || !is_floating(g.graph.info(rows).dtype)) return rows;
+  ValueRef from = g.input(0);
+  while (g.graph.node(from.node).op->role == OpRole::Identity) from = g.graph.node(from.node).inputs[0];
+  const Node& maker = g.graph.node(from.node);
+  const bool is_variable = g.graph.info(g.input(0)).dtype == DType::Resource ||
+                           std::any_of(maker.inputs.begin(), maker.inputs.end(), [&](ValueRef input) {
+                             return g.graph.info(input).dtype == DType::Resource;
+                           });
+  if (is_variable || maker.op->role == OpRole::Constant) return rows;
+  return g.op("SelectV2", {g.mask_for(set, rows), rows, g.op("StopGradient", {rows})});
 }
 
 bool gather(BoundedGraph& g) {
@@ -86,7 +107,8 @@ bool gather(BoundedGraph& g) {
     return true;
   }
   if (ids->kind == Kind::Places && ids->of->all) {  // of a plain value, whose rows are the places
-    g.set(g.output(), {Kind::Rows, ids->set, g.input(0)});
+    const auto set = ids->set;
+    g.set(g.output(), {Kind::Rows, set, gated(g, *set, g.input(0))});
     return true;
   }
   if (ids->kind != Kind::Rows || g.rank(ids->padded) < 1) return false;
@@ -100,7 +122,7 @@ bool gather(BoundedGraph& g) {
   copy.known_values.clear();
   copy.inputs[1] = safe;
   g.drop_controls(copy);
-  rows.padded = {g.graph.add(std::move(copy)), 0};
+  rows.padded = gated(g, *rows.set, {g.graph.add(std::move(copy)), 0});
   g.set(g.output(), std::move(rows));
   return true;
 }
@@ -135,8 +157,14 @@ bool strided_slice(BoundedGraph& g) {
   const auto first = tensor_to_int64s(*begin);
   const auto mask = [&](const char* name) { return g.node().attrs.get<std::int64_t>(name, 0); };
   if (of->kind == Kind::Size) {
-    if (first.size() != 1 || first[0] < 1 || (mask("begin_mask") & 1)) return false;
-    g.replace(g.output(), g.copy_with_padded_inputs());
+    if (first.size() != 1) return false;
+    const bool at_first = first[0] == 0 || (mask("begin_mask") & 1);
+    if (at_first && !(mask("shrink_axis_mask") & 1)) return false;
+    const ValueRef part = g.copy_with_padded_inputs();
+    if (at_first)
+      g.set(g.output(), {Kind::Size, of->set, part});
+    else
+      g.replace(g.output(), part);
     return true;
   }
   const bool all_rows = (mask("begin_mask") & 1) && (mask("end_mask") & 1);

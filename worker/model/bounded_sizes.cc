@@ -1,6 +1,9 @@
 #include "worker/model/bounded_sizes.h"
 
 #include <algorithm>
+#include <cstring>
+#include <set>
+#include <string_view>
 
 #include "engine/ir/op.h"
 #include "worker/model/bounded_values.h"
@@ -78,6 +81,34 @@ int BoundedGraph::rank(ValueRef value) const {
 const Bounded* BoundedGraph::find(ValueRef value) const {
   const auto found = values_.find(value);
   return found == values_.end() ? nullptr : &found->second;
+}
+
+namespace {
+
+/// Whether the values are equal, as far as nodes of conditions go.
+bool is_same(const Graph& graph, ValueRef a, ValueRef b) {
+  if (a == b) return true;
+  const Tensor *left = graph.known_value(a), *right = graph.known_value(b);
+  if (left && right)
+    return left->dtype() == right->dtype() && left->shape() == right->shape() &&
+           left->dtype() != DType::String && std::memcmp(left->raw(), right->raw(), left->bytes()) == 0;
+  static const std::set<std::string_view> kConditions{
+      "Cast",      "Equal",      "ExpandDims", "Greater",   "GreaterEqual", "Identity", "Less",
+      "LessEqual", "LogicalAnd", "LogicalNot", "LogicalOr", "NotEqual",     "Reshape"};
+  const Node &x = graph.node(a.node), &y = graph.node(b.node);
+  const bool alike = x.op == y.op && a.output == b.output && x.inputs.size() == y.inputs.size() &&
+                     !x.inputs.empty() && graph.info(a).dtype == graph.info(b).dtype &&
+                     kConditions.contains(x.op->name);
+  return alike && std::equal(x.inputs.begin(), x.inputs.end(), y.inputs.begin(),
+                             [&](ValueRef u, ValueRef v) { return is_same(graph, u, v); });
+}
+
+}  // namespace
+
+const Bounded* BoundedGraph::chosen_by(ValueRef condition) const {
+  const auto at = std::find_if(choices_.begin(), choices_.end(),
+                               [&](const auto& choice) { return is_same(graph, choice.first, condition); });
+  return at == choices_.end() ? nullptr : find(at->second);
 }
 
 Bounded BoundedGraph::rows_of(ValueRef value) {
@@ -161,11 +192,13 @@ void bound_root(BoundedGraph& g, ValueRef root) {
 
 }  // namespace
 
-void bound_sizes(Graph& graph, const std::vector<std::string>& roots) {
+std::vector<NodeId> bound_sizes(Graph& graph, const std::vector<std::string>& roots) {
   std::map<std::string, BoundedRule> rules;
   add_bounded_rules(rules);
+  add_row_rules(rules);
   add_sparse_rules(rules);
   BoundedGraph g(graph);
+  std::vector<NodeId> left;
   for (const NodeId id : graph.topological_order()) {
     const Node& node = graph.node(id);
     const bool known = !node.outputs.empty() && graph.known_value({id, 0});
@@ -175,13 +208,14 @@ void bound_sizes(Graph& graph, const std::vector<std::string>& roots) {
     g.at = id;
     if (known) continue;
     if (node.op->name == "NoOp") g.drop_controls(graph.mutable_node(id));
-    if (rule != rules.end())
-      rule->second(g);
-    else if (touched && node.op->traits.elements == Elements::Pointwise)
-      rules.at("pointwise")(g);
+    const bool is_pointwise =
+        rule == rules.end() && touched && node.op->traits.elements == Elements::Pointwise;
+    const bool is_done = rule != rules.end() ? rule->second(g) : is_pointwise && rules.at("pointwise")(g);
+    if (touched && !is_done && node.op->name != "NoOp") left.push_back(id);
   }
   for (const std::string& root : roots)
     if (const NodeId id = graph.find(root); id != kNoNode) bound_root(g, {id, 0});
+  return left;
 }
 
 }  // namespace braid::worker

@@ -11,12 +11,13 @@
 
 namespace braid::worker {
 
-/// Replaces nodes whose sizes are unknown as far as there are rules. What is left is what a program without
-/// known sizes refuses by name. Rows that no element names are rows of zeros, also behind the last one that
-/// has some. Nodes that nothing uses any more stay: remove_unused() of tables.h.
+/// Replaces nodes whose sizes are unknown as far as there are rules. Gives the nodes that read such values
+/// and have no rule for it: where the results need them, a program without known sizes refuses. Rows that no
+/// element names are rows of zeros, also behind the last one that has some. Nodes that nothing uses any more
+/// stay: remove_unused() of tables.h.
 ///
 /// roots: values whose elements are rows of a gradient, or where these belong: those that are bounded get a
 /// known size, with zeros for places that do not count.
-void bound_sizes(Graph& graph, const std::vector<std::string>& roots = {});
+std::vector<NodeId> bound_sizes(Graph& graph, const std::vector<std::string>& roots = {});
 
 }  // namespace braid::worker

@@ -60,6 +60,9 @@ class BoundedGraph {
   /// The bounded value, or null.
   const Bounded* find(ValueRef value) const;
   void set(ValueRef value, Bounded bounded) { values_[value] = std::move(bounded); }
+  /// What a Where of an equal condition gives, as masks of logits and of labels are; or null.
+  const Bounded* chosen_by(ValueRef condition) const;
+  void remember_choice(ValueRef condition, ValueRef where) { choices_.emplace_back(condition, where); }
   /// As bounded rows, also where it is a plain value: all of it.
   Bounded rows_of(ValueRef value);
   /// Everybody who uses `value` uses `with`, whose size is known.
@@ -83,6 +86,7 @@ class BoundedGraph {
 
  private:
   std::map<ValueRef, Bounded> values_;
+  std::vector<std::pair<ValueRef, ValueRef>> choices_;  // condition, Where
   std::map<ValueRef, std::shared_ptr<const PlaceSet>>
       whole_;  // of plain values, by what they are as a vector of sizes
   std::map<std::pair<ValueRef, int>, std::shared_ptr<const PlaceSet>> parts_;  // by the numbers' padded value
@@ -91,9 +95,13 @@ class BoundedGraph {
 /// A rule replaces what the node at `g.at` gives and returns true, or leaves everything and returns false.
 using BoundedRule = bool (*)(BoundedGraph& g);
 
+/// The number of chosen places as a float, which is no size any more: whether `g.at` casts `size` so.
+bool count_as_float(BoundedGraph& g, const Bounded& size);
+
 /// Rules by op: of Where, gathers, partitions, shapes and reductions (bounded_rules.cc), and of sparse
-/// tensors and segments (bounded_sparse.cc).
+/// tensors and segments (bounded_sparse.cc); of what is done to rows (bounded_rows.cc).
 void add_bounded_rules(std::map<std::string, BoundedRule>& rules);
+void add_row_rules(std::map<std::string, BoundedRule>& rules);
 void add_sparse_rules(std::map<std::string, BoundedRule>& rules);
 
 }  // namespace braid::worker

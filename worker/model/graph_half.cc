@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <utility>
 
 #include "engine/import/import.h"
@@ -10,14 +11,20 @@
 namespace braid::worker {
 namespace {
 
+constexpr int kMostAlike = 4;
+
 /// What to write in the job where an op keeps the graph from loading.
 std::string hint_for(const std::string& op) {
   if (op.starts_with("Iterator") || op.ends_with("Dataset") || op.starts_with("Queue"))
     return ": feed what it gives: feeds { value: \"" + op + ":0\" column: \"...\" }";
   if (op.starts_with("ParseExample") || op.starts_with("ParseSingleExample") || op.starts_with("DecodeCSV"))
     return ": feed what it parses: feeds { value: \"...\" column: \"...\" }";
-  if (op.starts_with("While") || op.starts_with("StatelessWhile") || op.starts_with("TensorList"))
-    return ": export the graph with its loops unrolled (Keras: unroll=True)";
+  if (op.starts_with("While") || op.starts_with("StatelessWhile"))
+    return ": give it maximum_iterations, or export the graph with its loop unrolled (Keras: unroll=True); a "
+           "loop over "
+           "the rows of a batch, as tf.map_fn: tf.vectorized_map";
+  if (op.starts_with("TensorList") || op == "EmptyTensorList")
+    return ": of a loop, or of its gradient: train with gradients: REDO, and with loops of known length";
   if (op.starts_with("Stack") || op == "Enter")
     return ": of a loop, or of its gradient: train with gradients: REDO, and with loops of known length";
   if (op == "PyFunc" || op == "EagerPyFunc")
@@ -51,12 +58,17 @@ void import_half(GraphHalf& half, const std::vector<std::string>& columns, Probl
   ImportOptions options{.roots = half.roots};
   for (const std::string& column : columns) options.roots.push_back(column);
   ImportResult result = try_import_graph(half.file.graph, options);
+  std::map<std::string, int> alike;  // an op that is a hundred times in the way is told a few times
   for (const ImportProblem& problem : result.problems) {
+    if (++alike[problem.op] > kMostAlike) continue;
     const auto call = half.file.call_problems.find(problem.node);
     problems.add(fmt::format("[{}] node '{}': {}{}", problem.op, problem.node,
                              call == half.file.call_problems.end() ? problem.reason : call->second,
                              hint_for(problem.op)));
   }
+  for (const auto& [op, count] : alike)
+    if (count > kMostAlike)
+      problems.add(fmt::format("[{}] and {} more nodes of this op", op, count - kMostAlike));
   half.graph = std::move(result.graph);
 }
 

@@ -195,12 +195,27 @@ class GraphModelBuilder {
 
   void shape_graph(GraphHalf& half) {
     promote(half);
-    bound_sizes(half.graph, half.roots);
+    const std::vector<NodeId> left = bound_sizes(half.graph, half.roots);
     gather_from_variables(half.graph);
     std::set<std::string> roots;
     for (const std::string& root : half.roots) roots.insert(parse_value_name(root).node);
     for (const std::string& column : feeds_.used_columns()) roots.insert(column);
     remove_unused(half.graph, roots);
+    refuse_unknown_sizes(half.graph, left);
+  }
+
+  /// Of what is left with a size that data decides, the nodes that take no such value.
+  void refuse_unknown_sizes(const Graph& graph, const std::vector<NodeId>& readers) {
+    int told = 0;
+    for (const NodeId id : readers) {
+      if (graph.node(id).removed || ++told > 4) continue;
+      problems_.add(fmt::format(
+          "[{}] node '{}': the size of its input follows from the data, and this op takes none such. Keep "
+          "the size: "
+          "tf.where(mask, x, 0) and sums in the place of tf.boolean_mask{}",
+          graph.node(id).op->name, graph.node(id).name, keeps() ? "; or train with gradients: REDO" : ""));
+    }
+    if (told > 4) problems_.add(fmt::format("and {} more nodes that read such values", told - 4));
   }
 
   /// Constants that are to be trained become variables of their names.

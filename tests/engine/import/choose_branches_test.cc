@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "engine/autodiff/gradients.h"
 #include "engine/import/import.h"
 #include "tests/engine/testing/graph_text.h"
 #include "tests/engine/testing/interpreter.h"
@@ -89,6 +90,33 @@ TEST(ChooseBranchesTest, AnAssertHoldsWhereItsBranchIsTaken) {
   EXPECT_EQ(run(text, true, 3), 9);
   EXPECT_EQ(run(text, false, -3), 3) << "the branch with the Assert is not taken";
   EXPECT_THAT(message_of([&] { run(text, true, -3); }), HasSubstr("cond/Assert"));
+}
+
+TEST(ChooseBranchesTest, NoNanComesOutOfABranchThatIsNotTaken) {
+  const std::string kRead = "attr { key: 'dtype' value { type: DT_FLOAT } } ";
+  for (const bool inside : {false, true}) {
+    // p ? log(w) : w + w where w is 0, which is read before or in the branches.
+    const std::string resource = "attr { key: 'T' value { type: DT_RESOURCE } } ";
+    const std::string reads =
+        inside
+            ? node("Switch", "Switch", "w p", resource) + node("right", "ReadVariableOp", "Switch:1", kRead) +
+                  node("left", "ReadVariableOp", "Switch", kRead)
+            : node("x", "ReadVariableOp", "w", kRead) + node("Switch", "Switch", "x p", kFloat) +
+                  node("right", "Identity", "Switch:1", kFloat) + node("left", "Identity", "Switch", kFloat);
+    Graph graph = import_graph(
+        parse_graph(placeholder("p", "DT_BOOL") +
+                    node("w", "VarHandleOp", "", kRead + "attr { key: 'shape' value { shape {} } } ") +
+                    reads + node("log", "Log", "right", kFloat) +
+                    node("twice", "AddV2", "left left", kFloat) +
+                    node("loss", "Merge", "twice log", kFloat + "attr { key: 'N' value { i: 2 } } ")),
+        "graph", {.roots = {"loss"}});
+    const auto gradients = add_gradients(graph, graph.parse_value("loss"));
+    Interpreter interpreter(graph);
+    interpreter.variables().emplace("w", Tensor::scalar(0.0f));
+    const std::string fetch = graph.value_name(gradients.at(0).dense);
+    EXPECT_EQ(interpreter.run({{"p", Tensor::scalar<bool>(false)}}, {fetch})[0].data<float>()[0], 2)
+        << "variable read inside: " << inside;
+  }
 }
 
 TEST(ChooseBranchesTest, AnEffectInsideOfABranchIsRefused) {

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "base/error.h"
 #include "engine/import/check.h"
 #include "engine/import/nearest_name.h"
@@ -136,6 +139,53 @@ TEST(ImportTest, NormsAndCrossProductsBecomeOpsThatAreThere) {
   Interpreter interpreter(graph);
   EXPECT_EQ(run_scalar(interpreter, "norm"), 3);
   EXPECT_THAT(interpreter.run({}, {"cross"})[0].data<float>(), ElementsAre(10, 2, -7));
+}
+
+/// What sampled losses subtract from the logits of sampled classes that are true ones of the row.
+TEST(ImportTest, AccidentalHitsAreComparisons) {
+  const auto longs = [](const std::string& name, const std::string& dims, const std::string& values) {
+    return node(
+        name, "Const", "",
+        "attr { key: 'dtype' value { type: DT_INT64 } } attr { key: 'value' value { tensor { dtype: DT_INT64 "
+        "tensor_shape { " +
+            dims + " } " + values + " } } } ");
+  };
+  const auto ints = [](const std::string& name, const std::string& dims, const std::string& values) {
+    return node(
+        name, "Const", "",
+        "attr { key: 'dtype' value { type: DT_INT32 } } attr { key: 'value' value { tensor { dtype: DT_INT32 "
+        "tensor_shape { " +
+            dims + " } " + values + " } } } ");
+  };
+  const std::string text =
+      longs("true", "dim { size: 2 } dim { size: 2 }",
+            "int64_val: 1 int64_val: 7 int64_val: 3 int64_val: 3") +
+      longs("sampled", "dim { size: 3 }", "int64_val: 7 int64_val: 5 int64_val: 3") +
+      node("hits", "ComputeAccidentalHits", "true sampled", "attr { key: 'num_true' value { i: 2 } } ") +
+      ints("column", "dim { size: 2 }", "int_val: -1 int_val: 1") + ints("axis", "", "int_val: 1") +
+      ints("shape", "dim { size: 2 }", "int_val: 2 int_val: 3") + node("rows", "Reshape", "hits column") +
+      node("ids", "Cast", "hits:1",
+           "attr { key: 'SrcT' value { type: DT_INT64 } } attr { key: 'DstT' value { type: DT_INT32 } } ") +
+      node("columns", "Reshape", "ids column") +
+      node("pairs", "ConcatV2", "rows columns axis", "attr { key: 'N' value { i: 2 } } ") +
+      node("none", "Const", "",
+           "attr { key: 'dtype' value { type: DT_FLOAT } } attr { key: 'value' value { tensor { dtype: "
+           "DT_FLOAT "
+           "tensor_shape {} float_val: 0 } } } ");
+  const std::string dense = node("dense", "SparseToDense", "pairs shape hits:2 none");
+  const Graph graph = import_graph(parse_graph(text + dense), "graph", {.roots = {"dense"}});
+  Interpreter interpreter(graph);
+  const Tensor found = interpreter.run({}, {"dense"})[0];
+  EXPECT_EQ(found.shape(), (Shape{2, 3}));
+  constexpr float kLeast = std::numeric_limits<float>::lowest();
+  const std::vector<float> expected{kLeast, 0, 0, 0, 0, kLeast};
+  EXPECT_TRUE(std::equal(expected.begin(), expected.end(), found.data<float>().begin()));
+  // Where somebody else reads the pairs there is no such form.
+  EXPECT_THAT(message_of([&] {
+                import_graph(parse_graph(text + dense + node("more", "Identity", "pairs")), "graph",
+                             {.roots = {"dense", "more"}});
+              }),
+              HasSubstr("[ComputeAccidentalHits] node 'hits'"));
 }
 
 TEST(ImportTest, StringsThatNobodyReadsAreNotRestored) {

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "base/error.h"
 #include "engine/autodiff/gradients.h"
 #include "engine/import/import.h"
@@ -227,6 +229,93 @@ std::string choice(const std::string& condition, const std::string& other_op) {
 TEST(InlineFunctionsTest, BothBranchesAreComputedAndOneIsChosen) {
   EXPECT_EQ(run(parse_graph(choice("Greater", "Square")), "y"), (std::vector<double>{-6}));
   EXPECT_EQ(run(parse_graph(choice("Less", "Square")), "y"), (std::vector<double>{-9}));
+}
+
+/// The gradient of loss = (c ? log(w) : w + w) by w, where w is 0: of the branch that is taken, not NaN.
+double gradient_of_choice(const std::string& taken, bool inside, bool c) {
+  const std::string kRead = "attr { key: 'dtype' value { type: DT_FLOAT } }";
+  const auto branch = [&](const std::string& name, const std::string& op, const std::string& inputs) {
+    if (!inside) return function(name, "x", "r=made:y:0", inner("made", op, inputs));
+    const std::string body = inner("x", "ReadVariableOp", "w", kRead) +
+                             inner("made", op, inputs == "x" ? "x:value:0" : "x:value:0 x:value:0");
+    std::string text = function(name, "w", "r=made:y:0", body);
+    return text.replace(text.find("type: DT_FLOAT", text.find("input_arg")), 14, "type: DT_RESOURCE");
+  };
+  const std::string when_true =
+      branch("when_true", taken == "log" ? "Log" : "AddV2", taken == "log" ? "x" : "x x");
+  const std::string when_false =
+      branch("when_false", taken == "log" ? "AddV2" : "Log", taken == "log" ? "x x" : "x");
+  Graph graph = import_graph(parse_graph(
+      library(when_true + when_false) +
+      node("w", "VarHandleOp", "", kRead + "attr { key: 'shape' value { shape { } } }") +
+      node("x", "ReadVariableOp", "w", kRead) +
+      node("c", "Placeholder", "",
+           "attr { key: 'dtype' value { type: DT_BOOL } } attr { key: 'shape' value { shape {} } }") +
+      node("loss", "StatelessIf", inside ? "c w" : "c x",
+           "attr { key: 'Tcond' value { type: DT_BOOL } }"
+           "attr { key: 'then_branch' value { func { name: 'when_true' } } }"
+           "attr { key: 'else_branch' value { func { name: 'when_false' } } }")));
+  const auto gradients = add_gradients(graph, graph.parse_value("loss"));
+  Interpreter interpreter(graph);
+  interpreter.variables().emplace("w", Tensor::scalar(0.0f));
+  const std::string fetch = graph.value_name(gradients.at(0).dense);
+  return interpreter.run({{"c", Tensor::scalar<bool>(c)}}, {fetch})[0].data<float>()[0];
+}
+
+TEST(InlineFunctionsTest, NoNanComesOutOfABranchThatIsNotTaken) {
+  for (const bool inside : {false, true}) {
+    EXPECT_EQ(gradient_of_choice("log", inside, false), 2) << "variable read inside: " << inside;
+    EXPECT_EQ(gradient_of_choice("sum", inside, true), 2) << "variable read inside: " << inside;
+    EXPECT_EQ(gradient_of_choice("log", inside, true), std::numeric_limits<double>::infinity());
+  }
+}
+
+/// Branch `number` of three of a Case: 2 x, x x, -x.
+double branch_of_case(int number) {
+  const std::string functions = function("first", "x", "r=made:y:0", inner("made", "AddV2", "x x")) +
+                                function("second", "x", "r=made:y:0", inner("made", "Mul", "x x")) +
+                                function("third", "x", "r=made:y:0", inner("made", "Neg", "x"));
+  const Graph graph = import_graph(parse_graph(
+      library(functions) + constant("a", "float_val: 3", 1) +
+      node("n", "Placeholder", "",
+           "attr { key: 'dtype' value { type: DT_INT32 } } attr { key: 'shape' value { shape {} } }") +
+      node("y", "StatelessCase", "n a",
+           "attr { key: 'branches' value { list { func { name: 'first' } func { name: 'second' } "
+           "func { name: 'third' } } } }")));
+  Interpreter interpreter(graph);
+  return interpreter.run({{"n", Tensor::scalar<std::int32_t>(number)}}, {"y"})[0].data<float>()[0];
+}
+
+TEST(InlineFunctionsTest, ACaseTakesTheBranchOfItsNumberAndTheLastForOthers) {
+  EXPECT_EQ(branch_of_case(0), 6);
+  EXPECT_EQ(branch_of_case(1), 9);
+  EXPECT_EQ(branch_of_case(2), -3);
+  EXPECT_EQ(branch_of_case(7), -3);
+  EXPECT_EQ(branch_of_case(-1), -3);
+}
+
+/// Branches that hand over what a gradient needs, as those of TensorFlow 2: c ? (x x, x) : (-x, none), and
+/// the optional's value where c is.
+TEST(InlineFunctionsTest, AnOptionalIsTheValueOfTheBranchThatHasOne) {
+  const auto branch = [](const std::string& name, const std::string& nodes, const std::string& optional) {
+    std::string text = function(name, "x", "r=made:y:0 o=" + optional, nodes);
+    const std::size_t at = text.find("name: 'o' type: DT_FLOAT");
+    return text.replace(at + 10, 14, "type: DT_VARIANT");
+  };
+  const std::string functions =
+      branch("when_true", inner("made", "Mul", "x x") + inner("some", "OptionalFromValue", "x"),
+             "some:optional:0") +
+      branch("when_false", inner("made", "Neg", "x") + inner("none", "OptionalNone", ""), "none:optional:0");
+  const GraphDef graph = parse_graph(
+      library(functions) + constant("a", "float_val: 3", 1) + constant("limit", "float_val: 2", 1) +
+      node("compared", "Greater", "a limit") + node("c", "Squeeze", "compared") +
+      node("if", "If", "c a",
+           "attr { key: 'Tcond' value { type: DT_BOOL } }"
+           "attr { key: 'then_branch' value { func { name: 'when_true' } } }"
+           "attr { key: 'else_branch' value { func { name: 'when_false' } } }") +
+      node("got", "OptionalGetValue", "if:1") + node("y", "Neg", "got ^if") + node("z", "Neg", "if"));
+  EXPECT_EQ(run(graph, "y"), (std::vector<double>{-3}));
+  EXPECT_EQ(run(graph, "z"), (std::vector<double>{-9}));
 }
 
 TEST(InlineFunctionsTest, BranchesWithEffectsAreRefused) {

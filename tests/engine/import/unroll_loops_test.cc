@@ -116,6 +116,65 @@ TEST(UnrollLoopsTest, TurnsMayFollowFromAShape) {
   EXPECT_THAT(run(products(turns), "stack"), ElementsAre(2, 6, 30));
 }
 
+TEST(UnrollLoopsTest, TurnsMayFollowFromOneDimensionOfAShape) {
+  const std::string number = attr("dtype", "type: DT_INT32");
+  const auto one = [&](const std::string& name, int value) {
+    return node(name, "Const", "",
+                number + attr("value", "tensor { dtype: DT_INT32 tensor_shape { dim { size: 1 } } int_val: " +
+                                           std::to_string(value) + " }"));
+  };
+  const std::string turns =
+      node("batch", "Placeholder", "",
+           attr("dtype", "type: DT_FLOAT") + attr("shape", "shape { dim { size: -1 } dim { size: 3 } }")) +
+      node("sizes", "Shape", "batch", kFloat + attr("out_type", "type: DT_INT32")) + one("first", 1) +
+      one("end", 2) + one("stride", 1) +
+      node("n", "StridedSlice", "sizes first end stride",
+           kInt + attr("Index", "type: DT_INT32") + attr("shrink_axis_mask", "i: 1"));
+  const Graph graph = import_graph(parse_graph(products(turns)), "graph", {.roots = {"last"}});
+  Interpreter interpreter(graph);
+  EXPECT_EQ(interpreter.run({}, {"last"})[0].data<float>()[0], 30);
+}
+
+/// What the gradients that TensorFlow writes do: a loop pushes its values, another takes them back.
+TEST(UnrollLoopsTest, WhatALoopPushesAnotherPopsInTheOppositeOrder) {
+  const std::vector<std::string> push_variables{"i", "n", "x", "kept"};
+  const std::string less = inside(node("less", "Less", "i n", kInt));
+  const std::string pushes =
+      function("push_test", push_variables, {{"go", "less:z:0"}}, less) +
+      function("push", push_variables,
+               {{"i", "next:z:0"}, {"n", "n"}, {"x", "twice:z:0"}, {"kept", "more:output_handle:0"}},
+               inside(integer("one", 1) + node("next", "AddV2", "i one:output:0", kInt) +
+                      node("twice", "AddV2", "x x", kFloat) +
+                      node("more", "TensorListPushBack", "kept x", kElement)));
+  const std::vector<std::string> pop_variables{"i", "n", "y", "kept"};
+  const std::string pops =
+      function("pop_test", pop_variables, {{"go", "less:z:0"}}, less) +
+      function("pop", pop_variables,
+               {{"i", "next:z:0"}, {"n", "n"}, {"y", "mixed:z:0"}, {"kept", "less_of_it:output_handle:0"}},
+               inside(integer("one", 1) + integer("ten", 10) + node("next", "AddV2", "i one:output:0", kInt) +
+                      node("less_of_it", "TensorListPopBack", "kept ten:output:0", kElement) +
+                      node("half", "Sub", "y less_of_it:tensor:0", kFloat) +
+                      node("mixed", "Mul", "half less_of_it:tensor:0", kFloat)));
+  const std::string text =
+      "library { " + pushes + pops + "}\n" + integer("zero", 0) + integer("n", 3) +
+      node("start", "Const", "",
+           attr("dtype", "type: DT_FLOAT") +
+               attr("value", "tensor { dtype: DT_FLOAT tensor_shape {} float_val: 1 }")) +
+      node("empty", "EmptyTensorList", "zero zero", kElement) +
+      node("forward", "StatelessWhile", "zero n start empty",
+           attr("cond", "func { name: 'push_test' }") + attr("body", "func { name: 'push' }")) +
+      node("backward", "StatelessWhile", "zero n start forward:3",
+           attr("cond", "func { name: 'pop_test' }") + attr("body", "func { name: 'pop' }")) +
+      node("y", "Identity", "backward:2", kFloat) + node("count", "TensorListLength", "forward:3", "") +
+      node("left", "TensorListLength", "backward:3", "");
+  // 1, 2 and 4 are kept: ((1 - 4) 4 - 2) 2 = -28, (-28 - 1) 1 = -29.
+  EXPECT_THAT(run(text, "y"), ElementsAre(-29));
+  const Graph graph = import_graph(parse_graph(text));
+  Interpreter interpreter(graph);
+  EXPECT_EQ(interpreter.run({}, {"count"})[0].data<std::int32_t>()[0], 3);
+  EXPECT_EQ(interpreter.run({}, {"left"})[0].data<std::int32_t>()[0], 0);
+}
+
 TEST(UnrollLoopsTest, TurnsThatDataDecidesAreRefused) {
   const std::string turns =
       node("n", "Placeholder", "", attr("dtype", "type: DT_INT32") + attr("shape", "shape {}"));

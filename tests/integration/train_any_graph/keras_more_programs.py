@@ -127,7 +127,7 @@ PROGRAMS = [
     KerasProgram("keras_unet", {"image": ((8, 8, 1), "float"), "label": ((64,), "float")}, keras_unet, pixels, parallel=False),
     KerasProgram("keras_ple", {**IDS, "label": ((2,), "label")}, keras_ple, entire_space),
     KerasProgram("keras_sequence", {"history": ((5,), 60), "item": ((), 60), "label": ((), "label")}, keras_sequence, binary),
-    KerasProgram("keras_text", {"words": ((7,), 60), "label": ((), 3)}, keras_text, classes, no_keep="gradients of a loop"),
+    KerasProgram("keras_text", {"words": ((7,), 60), "label": ((), 3)}, keras_text, classes),
     KerasProgram("keras_spectral", {"dense": ((6,), "float"), "label": ((2,), "float")}, keras_spectral, huber, parallel=False),
     KerasProgram("keras_odd_image", {"image": ((7, 9, 1), "float"), "label": ((), 3)}, keras_locally, classes),
 ]

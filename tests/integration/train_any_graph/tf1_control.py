@@ -1,4 +1,5 @@
-"""Programs with the control flow that TensorFlow 1 writes: Switch and Merge, frames with TensorArrays; and ids that are looked up."""
+"""Programs with control flow: of TensorFlow 2, and Switch and Merge and frames with TensorArrays of TensorFlow 1; and ids
+that are looked up."""
 
 import tensorflow as tf
 from tf1_programs import Tf1Program, dense, sigmoid_loss, variable
@@ -25,6 +26,46 @@ def conditionals(inputs):
     h = tf.cond(tf.reduce_mean(inputs["dense"]) > 0, lambda: tf.tanh(h), lambda: tf.cond(training, lambda: h, lambda: -h))
     logit = tf.squeeze(dense(h, "out", 1), 1)
     return tf1.losses.sigmoid_cross_entropy(inputs["label"], logit, weights=tf.abs(inputs["dense"][:, 0])), logit
+
+
+def chosen(inputs):
+    """Conditionals of TensorFlow 2, among them a mean over the rows that count, of which a batch may have none, a case by
+    number, a loop that ends early, and turns that follow from one dimension."""
+    h = tf.tanh(dense(inputs["dense"], "h", 6))
+    mixed = variable("m", [6, 6], 0.4)
+    chosen = tf.switch_case(tf.cast(tf.reduce_sum(inputs["label"]), tf.int32) % 3,
+                            [lambda: h, lambda: tf.matmul(h, mixed), lambda: tf.sin(h)])
+    turned = tf.while_loop(lambda i, x: i < tf.shape(inputs["dense"])[1] - 3, lambda i, x: [i + 1, tf.tanh(tf.matmul(x, mixed))],
+                           [0, chosen])[1]
+    logit = tf.squeeze(dense(tf.concat([chosen, turned], 1), "out", 1), 1)
+    each = tf.nn.sigmoid_cross_entropy_with_logits(labels=inputs["label"], logits=logit)
+    counts = tf.cast(inputs["dense"][:, 0] > 1.9, tf.float32)
+    number = tf.reduce_sum(counts)
+    some = tf.cond(number > 0.0, lambda: tf.reduce_sum(each * counts) / number, lambda: 0.0)
+    return tf.reduce_mean(each) + 0.1 * some, logit
+
+
+def masked(inputs):
+    """Losses of the places that count: labels below 0 are none, rows by a condition, means by a number that data decide."""
+    h = tf.tanh(dense(tf.reshape(inputs["dense"], [-1, 3]), "h", 5))
+    logits, labels = dense(h, "out", 3), tf.reshape(inputs["label"], [-1]) - 1
+    counts = labels >= 0
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.boolean_mask(labels, counts),
+                                                          logits=tf.boolean_mask(logits, counts))
+    some = tf.gather(h[:, 0], tf.where(h[:, 0] > 0)[:, 0])
+    number = tf.cast(tf.shape(some)[0], tf.float32)
+    loss = tf.reduce_mean(each) - 0.1 * tf.reduce_sum(tf.math.log(some)) / number
+    return loss + 0.1 * tf.reduce_mean(tf.reduce_max(tf.boolean_mask(h, h[:, 1] > 0), 0)), tf.reshape(logits, [-1, 2, 3])
+
+
+def sampled(inputs):
+    """A sampled softmax that takes sampled classes away which are true ones of the row."""
+    rows = tf.nn.embedding_lookup(variable("in_rows", [40, 6], 0.3), inputs["ids"])
+    labels = tf.cast(inputs["label"], tf.int64)[:, None]
+    known = (tf.constant([1, 0, 9, 11, 20], tf.int64), tf.fill([tf.shape(rows)[0], 1], 0.2), tf.fill([5], 0.2))
+    loss = tf.nn.sampled_softmax_loss(variable("out_rows", [40, 6], 0.3), variable("out_bias", [40], 0.3), labels, rows, 5, 40,
+                                      sampled_values=known)
+    return tf.reduce_mean(loss), tf.reduce_sum(rows, 1)
 
 
 def frames(inputs):
@@ -78,6 +119,10 @@ def looked_up(inputs):
 CLICK = {"dense": ((6,), "float"), "label": ((), "label")}
 PROGRAMS = [
     FirstControlFlow("conditionals", CLICK, conditionals, parallel=False),
+    Tf1Program("chosen", CLICK, chosen, parallel=False),
+    FirstControlFlow("chosen_first", CLICK, chosen, parallel=False, no_keep="gradients of a loop"),
+    Tf1Program("masked", {"dense": ((6,), "float"), "label": ((2,), 4)}, masked, parallel=False, no_keep="sizes that follow from data"),
+    Tf1Program("sampled_hits", {"ids": ((), 40), "label": ((), "label")}, sampled),
     FirstControlFlow("frames", {"steps": ((15,), "float"), "label": ((), "label")}, frames, no_keep="gradients of a loop"),
     FirstControlFlow("lengths", {"steps": ((15,), "float"), "length": ((), 5), "label": ((), "label")}, lengths,
                      parallel=False, no_keep="gradients of a loop"),

@@ -9,26 +9,28 @@
 #include <map>
 #include <set>
 
+#include "engine/autodiff/gradients.h"
 #include "engine/builder/graph_builder.h"
 #include "engine/import/import.h"
 #include "engine/ir/op.h"
 #include "proto/graph.pb.h"
+#include "tests/engine/testing/interpreter.h"
 #include "worker/model/tables.h"
 #include "worker/session/graph_session.h"
 
 namespace braid::worker {
 namespace {
 
-using testing::ElementsAre;
-using testing::FloatEq;
-using testing::Pointwise;
+using ::testing::ElementsAre;
+using ::testing::FloatEq;
+using ::testing::Pointwise;
 
 /// [rows, width] ids, of which `none` is no id, as sparse indices, values and dense shape.
 struct Sparse {
   Output indices, values, shape;
 };
 
-class BoundedSizes : public testing::Test {
+class BoundedSizes : public ::testing::Test {
  protected:
   Output ints(std::vector<std::int64_t> values) {
     const Shape shape{static_cast<std::int64_t>(values.size())};
@@ -122,6 +124,82 @@ TEST_F(BoundedSizes, WeightedSumsAreSegments) {
   b.op("SegmentSum", {b.op("Mul", {rows, weights}), column_of(sparse.indices)}, {}, "result");
   EXPECT_THAT(run({3, 3}, {2, 0, 3, 0, 0, 0, 1, 0, 0}), ElementsAre(13, 130, 0, 0, 1, 10))
       << "rows without ids are zeros";
+}
+
+/// tf.boolean_mask(rows, mask), where the batch is "ids" and the mask ids > 0.
+class MaskedRows : public BoundedSizes {
+ protected:
+  Output flat() { return b.op("Reshape", {ids, ints({-1})}); }
+  Output mask() { return b.op("Greater", {flat(), number(0)}); }
+  Output masked(const Output& rows) {
+    const Output at = b.op("Squeeze", {b.op("Where", {mask()}, {{"T", DType::Bool}})},
+                           {{"squeeze_dims", std::vector<std::int64_t>{1}}});
+    return b.op("GatherV2", {rows, at, axis(0)});
+  }
+  Output as_floats(const Output& value) {
+    return b.op("Cast", {value}, {{"SrcT", DType::Int64}, {"DstT", DType::Float32}});
+  }
+  float run_number(std::vector<std::int64_t> batch) { return run({2, 3}, std::move(batch)).at(0); }
+};
+
+TEST_F(MaskedRows, MeansAreThoseOfTheRowsThatCount) {
+  b.op("Mean", {masked(as_floats(flat())), ints({0})}, {{"keep_dims", false}}, "result");
+  EXPECT_EQ(run_number({4, -7, 6, -1, 0, 2}), 4);
+  EXPECT_TRUE(std::isnan(run_number({-4, -7, -6, -1, 0, -2}))) << "as in TensorFlow the mean of none";
+}
+
+TEST_F(MaskedRows, ExtremesAndProductsToo) {
+  const Output rows = masked(as_floats(flat()));
+  const auto reduced = [&](const char* op) { return b.op(op, {rows, ints({0})}, {{"keep_dims", false}}); };
+  b.op("AddV2", {b.op("AddV2", {reduced("Max"), reduced("Min")}), reduced("Prod")}, {}, "result");
+  EXPECT_EQ(run_number({4, -7, 6, -1, 0, 2}), 6 + 2 + 48);
+}
+
+TEST_F(MaskedRows, TheirNumberIsANumber) {
+  const Output rows = masked(as_floats(flat()));
+  const Output shape = b.op("Shape", {rows}, {{"out_type", DType::Int64}});
+  const Output first =
+      b.op("StridedSlice", {shape, ints({0}), ints({1}), ints({1})}, {{"shrink_axis_mask", std::int64_t{1}}});
+  const Output size = b.op("Size", {rows}, {{"out_type", DType::Int64}});
+  b.op("Mul", {as_floats(first), b.op("AddV2", {as_floats(size), b.constant(Tensor::scalar(10.0F))})}, {},
+       "result");
+  EXPECT_EQ(run_number({4, -7, 6, -1, 0, 2}), 3 * 13);
+}
+
+TEST_F(MaskedRows, LossesOfRowsWhoseClassIsNone) {
+  const Output logits = b.op(
+      "MatMul",
+      {b.op("Reshape", {b.op("Mul", {as_floats(flat()), b.constant(Tensor::scalar(0.0F))}), ints({-1, 1})}),
+       b.constant(Tensor::from<float>(Shape{1, 4}, std::vector<float>(4, 1)))});
+  const Output classes = b.op("Sub", {flat(), number(1)});  // -1 and less for those that do not count
+  const Output losses = b.op("SparseSoftmaxCrossEntropyWithLogits", {masked(logits), masked(classes)});
+  b.op("Mean", {losses, ints({0})}, {{"keep_dims", false}}, "result");
+  EXPECT_NEAR(run_number({4, -7, 3, -1, 0, 2}), std::log(4.0), 1e-6);
+}
+
+TEST_F(MaskedRows, NoNanComesOutOfRowsThatDoNotCount) {
+  const Output w = b.read(b.variable("w", Shape{}, {}));
+  const Output each = b.op("Mul", {as_floats(b.op("Maximum", {flat(), number(0)})), w});
+  const Output logs = b.op("Log", {masked(each)});
+  b.op("Sum", {logs, ints({0})}, {{"keep_dims", false}}, "loss");
+  Graph graph = import_graph(b.graph());
+  EXPECT_TRUE(bound_sizes(graph).empty());
+  const auto gradients = add_gradients(graph, graph.parse_value("loss"));
+  ASSERT_EQ(gradients.size(), 1U);
+  testing::Interpreter interpreter(graph);
+  interpreter.variables().emplace("w", Tensor::scalar(2.0F));
+  const Tensor ids = Tensor::from<std::int64_t>(Shape{2, 3}, std::vector<std::int64_t>{4, -7, 6, -1, 0, 2});
+  const Tensor found = interpreter.run({{"ids", ids}}, {graph.value_name(gradients[0].dense)})[0];
+  EXPECT_EQ(found.data<float>()[0], 1.5F) << "three rows, each with 1 / w";
+}
+
+TEST_F(MaskedRows, WhatHasNoRuleIsNamed) {
+  const Output rows = masked(as_floats(flat()));
+  b.op("Cumsum", {rows, axis(0)}, {}, "result");
+  Graph graph = import_graph(b.graph());
+  const std::vector<NodeId> left = bound_sizes(graph);
+  ASSERT_EQ(left.size(), 1U);
+  EXPECT_EQ(graph.node(left[0]).name, "result");
 }
 
 TEST_F(BoundedSizes, IndicatorsComeBackToTheirPlaces) {
