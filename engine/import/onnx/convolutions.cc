@@ -3,7 +3,11 @@
 // group is TensorFlow's depthwise op.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <span>
+
 #include "base/error.h"
+
 #include "engine/import/onnx/windows.h"
 
 namespace braid::onnx {
@@ -81,7 +85,13 @@ Ints kernel_of(OnnxNode& n, Val filter) {
   return kernel;
 }
 
+/// A bias that is nothing but zeros goes. PyTorch writes one for volumes without a bias, of a shape that does
+/// not fit.
 Val with_bias(Val y, Val bias) {
+  if (const Tensor* known = bias.known(); known && known->dtype() == DType::Float32) {
+    const std::span<const float> all = known->data<float>();
+    if (std::all_of(all.begin(), all.end(), [](float x) { return x == 0; })) return y;
+  }
   Ints shape(static_cast<std::size_t>(y.rank()), 1);
   shape[1] = -1;
   return y + reshape(bias, shape);

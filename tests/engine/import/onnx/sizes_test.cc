@@ -70,6 +70,14 @@ TEST(OnnxSizesTest, TransposedConvolutionsTakeImagesOfAnySize) {
   EXPECT_THAT(float_values(y), ElementsAre(1, 2, 10, 20, 3, 4, 30, 40));
 }
 
+TEST(OnnxSizesTest, ABiasOfZerosGoesWhateverItsShape) {
+  const std::string filter = "initializer { name: \"w\" data_type: 1 dims: [1, 1, 1, 1, 1] float_data: 2 } ";
+  const std::string zeros = "initializer { name: \"b\" data_type: 1 dims: [1, 2] float_data: [0, 0] } ";
+  const std::string conv = onnx_model(
+      18, node("Conv", "x w b", "y") + filter + zeros + onnx_input("x", kOnnxFloat, {1, 1, 1, 1, 2}) + kY);
+  EXPECT_THAT(float_values(run_onnx(conv, {{"x", floats({1, 1, 1, 1, 2}, {3, 4})}})), ElementsAre(6, 8));
+}
+
 int count_of(const GraphDef& graph, const std::string& op) {
   return static_cast<int>(std::count_if(graph.node().begin(), graph.node().end(),
                                         [&](const NodeDef& n) { return n.op() == op; }));

@@ -51,7 +51,8 @@ BRAID_OP_CASES(conv3d) {
             {.label = "many blocks",
              .inputs = {f32_of({37, 5, 7, 6, 16}, 4), axes({3, 3, 3, 16, 12}), f32_of({37, 5, 7, 6, 12}, 6)},
              .attrs = same,
-             .numeric_gradient = false});
+             .numeric_gradient = false,
+             .float32_tolerance = 1e-4});  // sums of 7770
 }
 
 BRAID_OP_CASES(pool3d) {
