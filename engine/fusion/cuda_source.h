@@ -13,11 +13,14 @@
 // second kernel adds the blocks in their order. A block's rows follow from sizes alone.
 //
 // float32 elementwise steps have the bits of the CPU's kernels where these use vector_math.h, whose text the
-// source contains, and IEEE arithmetic: it is to be compiled with --fmad=false. Sums of rows have another
-// order. The same source gives the same bits in every run. Thread rule: pure functions.
+// source contains, and IEEE arithmetic: it is to be compiled with --fmad=false. A region that reads or writes
+// 16-bit floats rounds coarser than that: its source takes fused multiplications and the device's own
+// exponentials, quotients and roots, within some units of float32's last place (options()). Sums of rows have
+// another order. The same source gives the same bits in every run. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "engine/fusion/region.h"
@@ -35,12 +38,12 @@ struct CudaSource {
   std::int64_t column_blocks = 0;
   int column_threads = 0;
   std::size_t scratch_bytes = 0;
+  bool is_of_halves = false;  // it reads or writes 16-bit floats
 
   std::string columns_name() const { return name + "_columns"; }
+  /// What it is compiled with, besides the architecture.
+  std::span<const char* const> options() const;
 };
-/// Options that the source is compiled with, besides the architecture.
-inline constexpr const char* kRegionOptions[] = {"--std=c++17", "--fmad=false",
-                                                 "--device-as-default-execution-space"};
 
 /// Throws: InvalidArgument for what a kernel cannot do: a row longer than kLongestRow (cuda_layout.h), an op
 /// without a formula.
