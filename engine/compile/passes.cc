@@ -51,6 +51,8 @@ constexpr auto kPasses = std::to_array<Pass>({
      "images of convolutions, and what is computed from them, have their channels last"},
     {"bag_updates", "rewrite", kAll, bag_updates,
      "sparse updates read the gradients of bags' sums, not rows of single ids"},
+    {"few_rows", "rewrite", kDevice, add_few_rows,
+     "gradients of gathers of few rows are added to these rows alone"},
     {"dot_interaction", "rewrite", kDevice, fuse_dot_interaction,
      "one node for products of pairs of vectors of which some are gathered"},
     {"outer_products", "rewrite", kDevice, fuse_outer_products, "one node for a sum of outer products"},

@@ -18,6 +18,7 @@ struct CudaLayout {
   int vector = 1;        // places of a thread that lie next to each other: they are loaded and stored at once
   std::int64_t places = 1;  // of a thread, a multiple of `vector`
   std::int64_t blocks = 1;
+  int resident = 0;  // blocks that a processor is to hold at once, by their registers; 0: nothing is said
 
   /// Throws: InvalidArgument for rows that are longer than kLongestRow.
   explicit CudaLayout(const Region& region);
@@ -25,6 +26,7 @@ struct CudaLayout {
  private:
   void spread_places(const Region& region);
   void spread_rows(const Region& region);
+  void choose_resident(std::int64_t values);  // of a place
 };
 
 /// How a Full input is met by a vector of places that begins at a multiple of `vector`.

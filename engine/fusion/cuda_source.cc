@@ -10,7 +10,9 @@
 #include "base/init.h"
 #include "engine/fusion/cuda_formula.h"
 #include "engine/fusion/cuda_layout.h"
+#include "engine/fusion/cuda_offset.h"
 #include "engine/fusion/cuda_prelude.h"
+#include "engine/fusion/drawn_bounds.h"
 #include "engine/ir/op.h"
 
 namespace braid::fusion {
@@ -23,6 +25,8 @@ constexpr const char* kEachPlace = "_Pragma(\"unroll\") for (int e = 0; e < E; +
 constexpr const char* kEachVector = "_Pragma(\"unroll\") for (int k = 0; k < E; k += V)";
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+bool is_half(DType dtype) { return dtype == DType::Float16 || dtype == DType::BFloat16; }
 
 class Writer {
  public:
@@ -41,6 +45,7 @@ class Writer {
     source.blocks = layout_.blocks;
     source.threads = layout_.threads;
     source.scratch_bytes = scratch_bytes_;
+    source.is_of_halves = region_.touches_halves();
     if (layout_.loops) {
       write_columns_kernel();
       source.column_blocks = ceil_div(region_.columns, kTile) * static_cast<std::int64_t>(sums_.size());
@@ -74,7 +79,9 @@ class Writer {
   }
 
   void signature() {
-    text_ += fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(", layout_.threads, kUnnamed);
+    const std::string resident = layout_.resident > 0 ? fmt::format(", {}", layout_.resident) : "";
+    text_ += fmt::format("extern \"C\" __global__ void __launch_bounds__({}{}) {}(", layout_.threads,
+                         resident, kUnnamed);
     const char* comma = "";
     for (std::size_t i = 0; i < region_.inputs.size(); ++i, comma = ", ")
       text_ += fmt::format("{}const {}* __restrict__ in{}", comma, type(region_.inputs[i].dtype), i);
@@ -87,6 +94,7 @@ class Writer {
     if (!uniforms.empty()) text_ += fmt::format("{}const StepParams* __restrict__ params", comma);
     for (const int v : uniforms)
       text_ += fmt::format(", unsigned long long hash{}, unsigned long long salt{}", v, v);
+    if (region_.gathers()) text_ += ", StepStatus* __restrict__ status, int op";
     text_ += ") {\n";
     for (const int v : uniforms)
       line("const unsigned long long key{} = random_key(params->seed ^ salt{}, hash{}, params->step);", v, v,
@@ -218,54 +226,30 @@ class Writer {
     return all;
   }
 
-  static std::int64_t last_element(const Region::Input& input) {
-    std::int64_t last = input.offset;
-    for (const Axis& axis : input.axes) last += (axis.size - 1) * axis.stride;
-    return last;
-  }
-
   VectorAccess access(int input) const {
     const Region::Input& of = region_.inputs[static_cast<std::size_t>(input)];
     return of.extent == Extent::Full ? vector_access(of.axes, layout_.vector, of.offset)
                                      : VectorAccess::Apart;
   }
 
-  /// The offset of element `index` of the input's extent.
-  static std::string offset(const Region::Input& input, const std::string& index) {
-    const std::string sum = offset(input.axes, index);
-    return input.offset == 0 ? sum : fmt::format("I({}) + {}", input.offset, sum);
-  }
-  static std::string offset(const Axes& axes, const std::string& index) {
-    if (axes.empty()) return "0";
-    std::string sum;
-    std::int64_t inner = 1;
-    for (std::size_t a = axes.size(); a-- > 0; inner *= axes[a].size) {
-      if (axes[a].stride == 0) continue;
-      std::string position = inner == 1 ? index : fmt::format("({} / I({}))", index, inner);
-      if (a > 0) position = fmt::format("({} % I({}))", position, axes[a].size);
-      if (axes[a].stride != 1) position = fmt::format("{} * I({})", position, axes[a].stride);
-      sum += sum.empty() ? position : " + " + position;
-    }
-    return sum.empty() ? "0" : sum;
-  }
-
   void load(int value) {
     const Region::Input& input = region_.inputs[static_cast<std::size_t>(value)];
     const std::string_view t = type(input.dtype);
     if (!is_placed(input.extent)) {
-      line("const {} v{} = in{}[{}];", t, value, value, offset(input, "row"));
+      line("const {} v{} = in{}[{}];", t, value, value, cuda_offset(input, "row"));
       return;
     }
     line("{} v{}[E];", t, value);
+    if (input.by >= 0) return load_picked(value, input);
     const auto offset_of = [&](std::string_view e) {
       const Axes a_row{{region_.rows, 0}, {region_.columns, 1}};
       if (layout_.by_rows && input.axes == a_row && input.offset == 0) return fmt::format("column[{}]", e);
       if (layout_.by_rows && input.extent == Extent::Full && input.axes.size() == 2 &&
           input.axes[0].size == region_.rows && input.axes[1] == Axis{region_.columns, 1})
         return fmt::format("I({}) + row * I({}) + column[{}]", input.offset, input.axes[0].stride, e);
-      return offset(input, input.extent == Extent::Full
-                               ? fmt::format("place[{}]", e)
-                               : fmt::format("(place[{}] / I({}))", e, region_.columns));
+      return cuda_offset(input, input.extent == Extent::Full
+                                    ? fmt::format("place[{}]", e)
+                                    : fmt::format("(place[{}] / I({}))", e, region_.columns));
     };
     switch (access(value)) {
       case VectorAccess::Together:
@@ -279,6 +263,23 @@ class Writer {
       case VectorAccess::Apart:
         return line("{} v{}[e] = here[e] ? in{}[{}] : static_cast<{}>(0);", kEachPlace, value, value,
                     offset_of("e"), t);
+    }
+  }
+
+  /// Rows whose numbers are in input `by`, which is loaded before.
+  void load_picked(int value, const Region::Input& input) {
+    const std::string k = layout_.by_rows ? "" : "[k]";
+    const std::string row = fmt::format("static_cast<long long>(v{}{})", input.by, k);
+    const auto is_there = [&](std::string_view is_first) {
+      return fmt::format("is_row_of({}, {}ll, {}, status, op)", row, input.of, is_first);
+    };
+    if (layout_.by_rows) {
+      line("const bool there{} = {};", value, is_there("is_row && lane == 0"));
+      line("{} load<V>(in{} + {} * {} + column[k], here[k] && there{}, aligned, v{} + k);", kEachVector,
+           value, row, region_.columns, value, value);
+    } else {
+      line("{} load<V>(in{} + {} * {} + place[k] % I({}), here[k] && {}, aligned, v{} + k);", kEachVector,
+           value, row, region_.columns, region_.columns, is_there("here[k]"), value);
     }
   }
 
@@ -309,13 +310,29 @@ class Writer {
            step.operands[0]);
       return;
     }
-    if (is_placed(step.extent))
+    if (draws_and_compares(value)) return;
+    if (step.kind == Region::Kind::Cast && step.extent == Extent::Full && is_half(step.dtype) &&
+        region_.dtype_of(step.operands[0]) == DType::Float32 &&
+        region_.extent_of(step.operands[0]) == Extent::Full && layout_.places % 2 == 0)
+      line("{} v{}[E]; _Pragma(\"unroll\") for (int e = 0; e < E; e += 2) round_pair({} + e, v{} + e);", t,
+           value, fmt::format("v{}", step.operands[0]), value);
+    else if (is_placed(step.extent))
       line("{} v{}[E]; {} v{}[e] = {};", t, value, kEachPlace, value, expression(step));
     else
       line("const {} v{} = {};", t, value, expression(step));
   }
 
+  /// The comparison of a number that is not made by itself.
+  bool draws_and_compares(int value) {
+    const int uniform = compared_uniform(region_, value);
+    if (uniform < 0) return false;
+    line("bool v{}[E]; {} draw_below<V>(key{}, place[k], {}u, v{} + k);", value, kEachVector, uniform,
+         *bound_of_uniform(region_, uniform), value);
+    return true;
+  }
+
   void draw(int value, const Region::Step& step) {
+    if (bound_of_uniform(region_, value)) return;
     if (step.extent == Extent::Full)
       line("float v{}[E]; {} draw<V>(key{}, place[k], v{} + k);", value, kEachVector, value, value);
     else if (layout_.by_rows)

@@ -14,11 +14,14 @@
 //
 // float32 arithmetic has the bits of the CPU's kernels, log, expm1 and log1p as well, as the source contains
 // the text of vector_math.h: it is to be compiled with --fmad=false. exp, erf, tanh and the sigmoid are those
-// of the device's library, and sums of rows have another order. The same source gives the same bits in every
-// run. Thread rule: pure functions.
+// of the device's library. A region that reads or writes 16-bit floats rounds coarser than that: its source
+// takes fused multiplications and the device's own exponentials, quotients and roots, within some units of
+// float32's last place (options()). Sums of rows have another order. The same source gives the same bits in
+// every run. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "engine/fusion/region.h"
@@ -36,12 +39,12 @@ struct CudaSource {
   std::int64_t column_blocks = 0;
   int column_threads = 0;
   std::size_t scratch_bytes = 0;
+  bool is_of_halves = false;  // it reads or writes 16-bit floats
 
   std::string columns_name() const { return name + "_columns"; }
+  /// What it is compiled with, besides the architecture.
+  std::span<const char* const> options() const;
 };
-/// Options that the source is compiled with, besides the architecture.
-inline constexpr const char* kRegionOptions[] = {"--std=c++17", "--fmad=false",
-                                                 "--device-as-default-execution-space"};
 
 /// Throws: InvalidArgument for what a kernel cannot do: a row longer than kLongestRow (cuda_layout.h), an op
 /// without a formula.

@@ -111,6 +111,11 @@ class Reader {
     need(3);
     if (!region_.steps.empty()) fail("inputs come before steps");
     Region::Input input{dtype(words_[1]), extent(words_[2]), {}};
+    if (words_.size() > 5 && words_[words_.size() - 3] == "by") {
+      input.by = number<int>(words_[words_.size() - 2]);
+      input.of = size(words_.back());
+      words_.resize(words_.size() - 3);
+    }
     if (words_.back()[0] == '+') {
       input.offset = size(words_.back().substr(1));
       words_.pop_back();
@@ -125,7 +130,16 @@ class Reader {
     }
     if (elements != region_.elements(input.extent))
       fail(fmt::format("the axes have {} elements, the extent {}", elements, region_.elements(input.extent)));
+    if (input.by >= 0 && (input.offset != 0 || input.axes != contiguous_axes(elements) ||
+                          input.extent != Extent::Full || !picks_rows(input.by)))
+      fail("rows are picked of a tensor as it lies, by a row of integers before it");
     region_.inputs.push_back(std::move(input));
+  }
+
+  bool picks_rows(int input) const {
+    if (input >= static_cast<int>(region_.inputs.size())) return false;
+    const Region::Input& by = region_.inputs[static_cast<std::size_t>(input)];
+    return by.extent == Extent::Row && by.by < 0 && (by.dtype == DType::Int32 || by.dtype == DType::Int64);
   }
 
   void read_output() {
@@ -252,31 +266,6 @@ std::string_view reduction_name(RowReduction reduction) {
   return kReductions[static_cast<std::size_t>(reduction)];
 }
 
-Axes joined(const Axes& axes) {
-  Axes result;
-  for (const Axis& axis : axes) {
-    if (axis.size == 1) continue;
-    if (!result.empty() && result.back().stride == axis.stride * axis.size)
-      result.back() = {result.back().size * axis.size, axis.stride};
-    else
-      result.push_back(axis);
-  }
-  return result;
-}
-
-Axes broadcast_axes(const Shape& from, const Shape& to) {
-  Axes axes(static_cast<std::size_t>(to.rank()));
-  std::int64_t stride = 1;
-  for (int axis = to.rank() - 1, own = from.rank() - 1; axis >= 0; --axis, --own) {
-    const std::int64_t size = own < 0 ? 1 : from[own];
-    axes[static_cast<std::size_t>(axis)] = {to[axis], size == 1 ? 0 : stride};
-    stride *= size;
-  }
-  return joined(axes);
-}
-
-Axes contiguous_axes(std::int64_t count) { return count == 1 ? Axes{} : Axes{{count, 1}}; }
-
 DType Region::dtype_of(int value) const {
   return is_input(value) ? inputs[static_cast<std::size_t>(value)].dtype : step(value).dtype;
 }
@@ -291,6 +280,17 @@ bool Region::reduces() const {
 
 bool Region::sums_columns() const {
   return std::any_of(steps.begin(), steps.end(), [](const Step& step) { return step.kind == Kind::Columns; });
+}
+
+bool Region::touches_halves() const {
+  const auto is_half = [](DType dtype) { return dtype == DType::Float16 || dtype == DType::BFloat16; };
+  return std::any_of(inputs.begin(), inputs.end(), [&](const Input& in) { return is_half(in.dtype); }) ||
+         std::any_of(outputs.begin(), outputs.end(),
+                     [&](const Output& output) { return is_half(dtype_of(output.value)); });
+}
+
+bool Region::gathers() const {
+  return std::any_of(inputs.begin(), inputs.end(), [](const Input& input) { return input.by >= 0; });
 }
 
 std::vector<int> Region::uniforms() const {
@@ -317,6 +317,7 @@ std::string Region::to_text() const {
     for (std::size_t a = 0; a < input.axes.size(); ++a)
       fmt::format_to(out, "{}{}:{}", a ? "," : "", input.axes[a].size, input.axes[a].stride);
     if (input.offset != 0) fmt::format_to(out, " +{}", input.offset);
+    if (input.by >= 0) fmt::format_to(out, " by {} {}", input.by, input.of);
     text += '\n';
   }
   for (const Step& step : steps) {

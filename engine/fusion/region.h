@@ -11,6 +11,10 @@
 //   in float32 full 64:0,128:1               a row of 128 that all rows share
 //   in float32 row 64:1
 //   in float32 full 64:384,128:1 +128        from element 128 on: columns of a wider tensor
+//   in int64 row 64:1
+//   in bfloat16 full 8192:1 by 4 900         row r is row number v4[r] of a tensor of 900 rows; one that is
+//   out
+//                                            of range is zeros, and reported
 //   const float32 3f800000                   extent One; the bits of the value
 //   apply float32 full Mul 0 3               an op with a formula: type, extent, name, operands
 //   apply float32 full LeakyRelu 4 alpha=3fc999999999999a    parameters are bits of float64
@@ -66,6 +70,8 @@ struct Region {
     Extent extent = Extent::Full;
     Axes axes;                // joined
     std::int64_t offset = 0;  // of the first element
+    int by = -1;          // the input, a Row of integers, whose numbers say which rows these are; -1: none
+    std::int64_t of = 0;  // with `by`: so many rows are there
   };
   enum class Kind { Constant, Apply, Cast, Reduce, Columns, Uniform };
   struct Step {
@@ -105,6 +111,8 @@ struct Region {
   }
   bool reduces() const;  // rows
   bool sums_columns() const;
+  bool gathers() const;               // has an input whose rows are picked
+  bool touches_halves() const;        // reads or writes 16-bit floats
   std::vector<int> uniforms() const;  // the values that are drawn
   std::vector<int> tensors() const;   // by output, the tensor it is in: an output of the node
 

@@ -48,11 +48,21 @@ void replace_region(Plan& plan, const FusedRegion& region, Renamed& renamed) {
 
 /// Whether the device has a kernel for each of them.
 std::vector<bool> are_generated(const std::vector<FusedRegion>& regions, std::string& why) {
-  std::vector<std::string> sources;
-  for (const FusedRegion& region : regions) sources.push_back(fusion::cuda_source(region.program).text);
-  std::vector<bool> made;
-  for (const KernelCache::Code& code : generated_kernels(sources, fusion::kRegionOptions, why))
-    made.push_back(code != nullptr);
+  std::vector<fusion::CudaSource> sources;
+  for (const FusedRegion& region : regions) sources.push_back(fusion::cuda_source(region.program));
+  std::vector<bool> made(regions.size());
+  for (const bool of_halves : {false, true}) {
+    std::vector<std::string> texts;
+    std::vector<std::size_t> places;
+    for (std::size_t r = 0; r < sources.size(); ++r) {
+      if (sources[r].is_of_halves != of_halves) continue;
+      texts.push_back(sources[r].text);
+      places.push_back(r);
+    }
+    if (texts.empty()) continue;
+    const auto codes = generated_kernels(texts, sources[places[0]].options(), why);
+    for (std::size_t i = 0; i < places.size(); ++i) made[places[i]] = codes[i] != nullptr;
+  }
   return made;
 }
 

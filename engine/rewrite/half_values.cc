@@ -72,7 +72,9 @@ void HalfValues::find_able(const Node& node) {
         else
           ++casts;
       }
-      if ((2 * from_halves < all && casts > kMostCastsOfMove) || all == 0) return;
+      // A gather of few rows would have all of its table cast.
+      const bool few = node.op->gathers.table >= 0 && elements({node.id, 0}) < all;
+      if ((2 * from_halves < all && casts > (few ? 0 : kMostCastsOfMove)) || all == 0) return;
       for (const int o : roles_.half_outputs(node)) able_.insert({node.id, o});
       return;
     }

@@ -121,7 +121,7 @@ class MixedPrecision {
       graph_.mutable_node(id).inputs[i] = now;
     }
     if (!values_.converts(id)) return;
-    const bool moves = roles_.of(id) == PrecisionRole::Move;
+    const bool moves = roles_.of(id) == PrecisionRole::Move && !half_form(*graph_.node(id).op);
     for (const int o : roles_.half_outputs(graph_.node(id))) {
       if (!values_.contains({id, o})) continue;
       if (moves)

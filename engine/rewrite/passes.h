@@ -24,6 +24,9 @@ void read_transposed_factors(Plan& plan);
 /// Sparse updates that read the gradients of bags' sums, not rows of single ids.
 void bag_updates(Plan& plan);
 
+/// On a device: gradients of gathers of few rows are added to the rows alone (few_rows.cc).
+void add_few_rows(Plan& plan);
+
 /// Attention written as products and softmax, and its gradient, as a node each (fuse_attention.cc).
 void fuse_attention(Plan& plan);
 

@@ -51,7 +51,7 @@ bool PrecisionRoles::is_kept(const Node& node) const {
 }
 
 std::vector<int> PrecisionRoles::half_inputs(const Node& node) const {
-  if (of(node.id) == PrecisionRole::Move) return float_inputs(node);
+  if (of(node.id) == PrecisionRole::Move && !half_form(*node.op)) return float_inputs(node);
   return braid::half_inputs(*half_form(*node.op), node);
 }
 
@@ -114,7 +114,7 @@ PrecisionRole PrecisionRoles::role_of(const Node& node) {
   if (is_region_node(node)) return PrecisionRole::Region;
   if (form && !is_product && takes_floats(node, *form) &&
       has_kernel(node, braid::half_inputs(*form, node), true))
-    return PrecisionRole::Follower;
+    return form->kind == HalfKind::Move ? PrecisionRole::Move : PrecisionRole::Follower;
   return is_move(node) ? PrecisionRole::Move : PrecisionRole::Fixed;
 }
 
@@ -142,7 +142,7 @@ bool PrecisionRoles::is_region_node(const Node& node) {
 bool PrecisionRoles::is_move(const Node& node) const {
   const OpDef& op = *node.op;
   if (op.traits.elements != Elements::Moves || op.traits.widening.rule != Widening::Rule::None ||
-      op.gathers.table >= 0 || op.stateful || op.side_effect || op.lane != Lane::Compute ||
+      op.stateful || op.side_effect || op.lane != Lane::Compute ||
       (op.role != OpRole::Ordinary && op.role != OpRole::Identity))
     return false;
   const std::vector<int> inputs = float_inputs(node);

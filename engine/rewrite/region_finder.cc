@@ -11,6 +11,7 @@
 #include "engine/ir/op.h"
 #include "engine/program/cost_model.h"
 #include "engine/rewrite/region_cuts.h"
+#include "engine/rewrite/region_gathers.h"
 #include "engine/rewrite/region_parts.h"
 #include "engine/rewrite/region_program.h"
 #include "engine/rewrite/rewrite.h"
@@ -57,6 +58,7 @@ class RegionFinder {
     std::vector<FusedRegion> found = cuts ? cut() : uncut();
     for (FusedRegion& region : found) region.saved_us = saved_us(region);
     absorb_joins(plan_, users_, steps_, joins, found);
+    if (plan_.options.domain == Domain::Device) absorb_gathers(plan_, users_, steps_, found);
     std::sort(found.begin(), found.end(), [&](const FusedRegion& a, const FusedRegion& b) {
       return position_[index(a.nodes.back())] < position_[index(b.nodes.back())];
     });

@@ -24,6 +24,7 @@ std::string TrainResult::to_json() const {
   out["examples_per_second"] = seconds > 0 ? static_cast<double>(examples) / seconds : 0.0;
   out["seconds"] = seconds;
   out["input_wait_seconds"] = input_wait_seconds;
+  if (padding_share) out["padding_share"] = *padding_share;
   out["exit"] = exit;
   return out.dump();
 }

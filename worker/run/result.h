@@ -27,8 +27,9 @@ struct TrainResult {
       dropped_tokens;  // of this worker in this run, where a model has experts: choices
   std::optional<std::uint64_t> skipped_steps;  // in this run, where the loss is scaled: gradients overflowed
   std::int64_t examples = 0;                   // consumed by all workers
-  double seconds = 0;             // of the steps, without evaluations and checkpoints between them
-  double input_wait_seconds = 0;  // the loop waiting for its next batch
+  double seconds = 0;                        // of the steps, without evaluations and checkpoints between them
+  std::optional<double> padding_share = {};  // of the room for ragged columns' values
+  double input_wait_seconds = 0;             // the loop waiting for its next batch
   int exit = 0;
 
   std::string to_json() const;

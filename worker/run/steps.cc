@@ -26,7 +26,8 @@ TrainingSteps::TrainingSteps(const RunContext& run, BuiltStep& built, const RunI
       built_(built),
       input_(input),
       seed_(random_seed(run.job, row_reader(run.job, run.peers.rank, run.peers.world).rank)),
-      instance_(std::move(built.instance)) {}
+      instance_(std::move(built.instance)),
+      padding_(built.feeds.batch()) {}
 
 void TrainingSteps::begin(std::uint64_t first, std::uint64_t job_step) {
   next_ = done_ = first;
@@ -151,6 +152,7 @@ bool TrainingSteps::start_step() {
   if (!made) return false;
   Batch& batch = *made;
   input_wait_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+  padding_.count(batch);
   StepRequest request;
   request.params.step = next_;
   request.params.learning_rate = learning_rate(run_.job, job_step_of(next_), input_.total_steps);

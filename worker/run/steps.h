@@ -13,6 +13,7 @@
 
 #include "engine/exec/instance.h"
 #include "engine/staging/stage.h"
+#include "worker/input/padding.h"
 #include "worker/process/stop_grace.h"
 #include "worker/run/built_step.h"
 #include "worker/run/context.h"
@@ -67,6 +68,7 @@ class TrainingSteps {
   bool input_ended() const { return ended_; }
   const std::string& cursor() const { return cursor_; }  // of the input, behind the last finished step
   double input_wait_seconds() const { return input_wait_; }
+  double padding() const { return padding_.share(); }  // of ragged columns; -1: there are none
   const Stage* stage() const { return stage_.get(); }  // null: input work runs inside of the step
 
  private:
@@ -111,6 +113,7 @@ class TrainingSteps {
   bool outgrown_ = false;  // the next batch does not fit
   bool stopping_ = false, finished_early_ = false, leaves_world_ = false, lost_peers_ = false;
   double input_wait_ = 0;
+  Padding padding_;
 };
 
 }  // namespace braid::worker

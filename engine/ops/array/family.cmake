@@ -1,6 +1,7 @@
 # Shapes, slices, gathers and layouts of tensors.
 braid_op_family(array
   KERNELS
+    add_rows
     batch_gather
     bitcast
     broadcast

@@ -10,6 +10,7 @@
 
 #include "engine/ops/array/gather_slices.h"
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/row_sums.h"
 #include "engine/ops/common/shape_rules.h"
@@ -159,7 +160,7 @@ void register_gather(OpRegistry& registry) {
   resource.traits = moves().any_type();
   resource.gradient = resource_gather_gradient;
   resource.handles = {Access::Read};
-  registry.add(resource);
+  registry.add(takes_halves(resource, {.kind = HalfKind::Follower, .outputs = {0}}));
   OpDef resource_or_zero = resource;
   resource_or_zero.name = "braid.ResourceGatherOrZero";
   resource_or_zero.gradient = {};

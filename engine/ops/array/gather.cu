@@ -10,6 +10,8 @@
 #include "engine/ops/common/cuda/row_groups.h"
 #include "engine/ops/common/cuda/unit.cuh"
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/halves.h"
+#include "engine/ops/fused/gather_many.h"
 
 namespace braid {
 namespace {
@@ -77,6 +79,7 @@ void launch_gather(const KernelArgs& a, GatherShape s) {
 }
 
 PreparedKernel prepare(const PrepareContext& c) {
+  if (c.inputs[0].dtype != c.outputs[0].dtype) return cuda::prepare_gathers(c);  // rounded to halves
   const GatherSlices slices(c.inputs[0].shape, prepared_gather_axis(c, 2, c.inputs[0].shape.rank()));
   const std::int64_t n = c.inputs[1].shape.elements();
   const auto row_bytes = slices.width * static_cast<std::int64_t>(dtype_size(c.inputs[0].dtype));
@@ -156,6 +159,7 @@ void register_gather_cuda(OpRegistry& registry) {
   for (const char* name :
        {"Gather", "GatherV2", "ResourceGather", "braid.GatherOrZero", "braid.ResourceGatherOrZero"})
     registry.add_cuda(name, prepare, supports);
+  cuda_takes_halves({"ResourceGather"});
   registry.add_cuda("braid.GatherGrad", prepare_grad, supports_grad);
 }
 

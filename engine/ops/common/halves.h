@@ -32,6 +32,8 @@ enum class HalfKind {
   Follower,  // reads halves where they are halves already, or its outputs are wanted as halves, which they
              // all are then. One without such inputs makes halves where they are wanted, as rows of tables
              // are
+  Move,      // passes halves on, as ops do that move elements: where its inputs are halves, or may be for few
+             // casts, and its outputs are wanted so or read by nobody who minds
 };
 
 struct HalfForm {

@@ -31,8 +31,9 @@ void infer(InferContext& c) {
   for (int i = 0; i < c.inputs(); ++i) {
     const Region::Input& input = region.inputs[static_cast<std::size_t>(i)];
     require_dtype(c, i, {input.dtype});
-    if (c.shape(i).is_static() && region.rows * region.columns > 0 &&
-        input.offset + extent_of(input.axes) > c.shape(i).elements())
+    const std::int64_t elements =
+        input.by >= 0 ? input.of * region.columns : input.offset + extent_of(input.axes);
+    if (c.shape(i).is_static() && region.rows * region.columns > 0 && elements > c.shape(i).elements())
       c.fail(fmt::format("input {} of shape {} has fewer elements than the program reads", i,
                          c.shape(i).to_string()));
   }

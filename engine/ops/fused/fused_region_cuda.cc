@@ -17,6 +17,8 @@ namespace {
 // As the generated kernels have it (engine/fusion/cuda_prelude.h.in).
 static_assert(offsetof(StepParams, step) == 0 && offsetof(StepParams, seed) == 16 &&
               sizeof(StepParams) == 24);
+static_assert(offsetof(StepStatus, op) == 4 && offsetof(StepStatus, value) == 8 && sizeof(StepStatus) == 24 &&
+              static_cast<int>(StatusCode::IndexOutOfRange) == 1);
 
 /// Code on the device, which stays while a kernel that was prepared from it does.
 class LoadedKernel {
@@ -48,6 +50,7 @@ struct RegionKernels {
   int threads = 1, column_threads = 1;
   std::size_t inputs = 0, outputs = 0;
   std::vector<std::uint64_t> keys = {};  // a hash and a salt for each Uniform step
+  bool gathers = false;                  // and may find that a row is not there
 
   void run(const KernelArgs& a) const {
     // Those of the kernel of columns are the scratch memory and the outputs.
@@ -62,6 +65,9 @@ struct RegionKernels {
     if (columns) arguments.push_back(&scratch);
     if (!keys.empty()) arguments.push_back(&params);
     for (const std::uint64_t& key : keys) arguments.push_back(const_cast<std::uint64_t*>(&key));
+    StepStatus* status = a.status;
+    int op = a.op;
+    if (gathers) arguments.insert(arguments.end(), {static_cast<void*>(&status), static_cast<void*>(&op)});
     launch(region, blocks, threads, arguments, a.stream);
     if (columns) launch(columns, column_blocks, column_threads, of_columns, a.stream);
   }
@@ -84,7 +90,7 @@ PreparedKernel prepare(const PrepareContext& c) {
   made.run = [](const KernelArgs&) {};
   if (region.rows * region.columns == 0) return made;
   std::string why;
-  const auto codes = generated_kernels({&source.text, 1}, fusion::kRegionOptions, why);
+  const auto codes = generated_kernels({&source.text, 1}, source.options(), why);
   if (!codes[0]) c.fail("its kernel cannot be made: " + why);
   RegionKernels kernels{.code = std::make_shared<const LoadedKernel>(*codes[0]),
                         .blocks = source.blocks,
@@ -92,7 +98,8 @@ PreparedKernel prepare(const PrepareContext& c) {
                         .threads = source.threads,
                         .column_threads = source.column_threads,
                         .inputs = region.inputs.size(),
-                        .outputs = c.outputs.size()};
+                        .outputs = c.outputs.size(),
+                        .gathers = region.gathers()};
   kernels.region = kernels.code->function(source.name.c_str());
   if (source.column_blocks > 0) kernels.columns = kernels.code->function(source.columns_name().c_str());
   for (const int value : region.uniforms()) {

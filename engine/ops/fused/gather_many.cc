@@ -1,12 +1,13 @@
 // braid.GatherMany(handle, indices, handle, indices, ...): rows of many variables, each as ResourceGather
-// gives them; output k belongs to pair k. Attribute dtype is what all of them hold. The compiler makes it
-// from the gathers of a device's program (engine/rewrite/group_gathers.cc). An index out of range is
-// InvalidArgument.
+// gives them; output k belongs to pair k. Attribute dtype is what all of them hold; outputs may be rounded to
+// halves (common/halves.h). The compiler makes it from the gathers of a device's program
+// (engine/rewrite/group_gathers.cc). An index out of range is InvalidArgument.
 #include <fmt/format.h>
 
 #include <cstring>
 
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/index_groups.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
@@ -80,15 +81,16 @@ Cost cost(const InferContext& c, std::span<const OutputInfo> outputs) {
 }  // namespace
 
 void register_gather_many(OpRegistry& registry) {
-  registry.add({.name = "braid.GatherMany",
-                .traits = moves().output_list(),
-                .min_inputs = 2,
-                .max_inputs = -1,
-                .infer = infer,
-                .no_gradient_reason = "the compiler makes it, after gradients are made",
-                .cost = cost,
-                .cpu = prepare,
-                .further_handles = Access::Read});
+  registry.add(takes_halves({.name = "braid.GatherMany",
+                             .traits = moves().output_list(),
+                             .min_inputs = 2,
+                             .max_inputs = -1,
+                             .infer = infer,
+                             .no_gradient_reason = "the compiler makes it, after gradients are made",
+                             .cost = cost,
+                             .cpu = prepare,
+                             .further_handles = Access::Read},
+                            {.kind = HalfKind::Follower, .outputs = {-1}}));
 }
 
 }  // namespace braid

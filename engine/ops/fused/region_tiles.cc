@@ -8,6 +8,7 @@
 #include "base/init.h"
 #include "base/random_formulas.h"
 #include "engine/ops/common/reduce_loops.h"
+#include "engine/ops/fused/region_loads.h"
 
 namespace braid {
 namespace {
@@ -70,32 +71,8 @@ void with_bytes(std::size_t bytes, F f) {
   }
 }
 
-/// Elements [begin, begin + n) of what the axes make of x.
-template <class U>
-void gather(const U* x, const fusion::Axes& axes, std::int64_t begin, std::int64_t n, U* y) {
-  const fusion::Axis inner = axes.back();
-  std::int64_t column = begin % inner.size;
-  for (std::int64_t outer = begin / inner.size; n > 0; ++outer, column = 0) {
-    std::int64_t offset = column * inner.stride;
-    for (std::size_t a = axes.size() - 1, rest = static_cast<std::size_t>(outer); a-- > 0;) {
-      const auto size = static_cast<std::size_t>(axes[a].size);
-      offset += static_cast<std::int64_t>(rest % size) * axes[a].stride;
-      rest /= size;
-    }
-    const std::int64_t count = std::min(n, inner.size - column);
-    if (inner.stride == 0)
-      std::fill(y, y + count, x[offset]);
-    else if (inner.stride == 1)
-      std::copy(x + offset, x + offset + count, y);
-    else
-      for (std::int64_t i = 0; i < count; ++i) y[i] = x[offset + i * inner.stride];
-    y += count;
-    n -= count;
-  }
-}
-
 bool lies_as_extent(const Region& region, const Region::Input& input) {
-  return input.extent == Extent::Full && input.offset == 0 &&
+  return input.extent == Extent::Full && input.offset == 0 && input.by < 0 &&
          input.axes == fusion::contiguous_axes(region.elements(Extent::Full));
 }
 
@@ -277,9 +254,21 @@ void RegionTiles::load(int value, const Tile& tile, const Memory& memory) const 
   const bool full = input.extent == Extent::Full;
   const std::int64_t begin = full ? tile.row * region_.columns + tile.column : tile.row;
   const fusion::Axes axes = input.axes.empty() ? fusion::Axes{{1, 0}} : fusion::Axes{};
+  if (input.by >= 0)
+    return with_bytes(to.element_bytes, [&]<class U>() {
+      const auto pick = [&]<class I>(const I* by) {
+        pick_rows(static_cast<const U*>(memory.inputs[value]), by, input.of, region_.columns, tile.row,
+                  tile.rows, tile.column, tile.columns, reinterpret_cast<U*>(memory.registers + to.index));
+      };
+      const void* const by = memory.inputs[input.by];
+      if (region_.inputs[static_cast<std::size_t>(input.by)].dtype == DType::Int64)
+        pick(static_cast<const std::int64_t*>(by));
+      else
+        pick(static_cast<const std::int32_t*>(by));
+    });
   with_bytes(to.element_bytes, [&]<class U>() {
-    gather(static_cast<const U*>(memory.inputs[value]) + input.offset, axes.empty() ? input.axes : axes,
-           begin, full ? tile.elements() : tile.rows, reinterpret_cast<U*>(memory.registers + to.index));
+    load_axes(static_cast<const U*>(memory.inputs[value]) + input.offset, axes.empty() ? input.axes : axes,
+              begin, full ? tile.elements() : tile.rows, reinterpret_cast<U*>(memory.registers + to.index));
   });
   if (!full) repeat_rows(value, tile, memory);
 }

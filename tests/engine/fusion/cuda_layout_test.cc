@@ -55,6 +55,31 @@ TEST(CudaLayoutTest, HasEachPlaceOnce) {
         }
 }
 
+/// x and so many of its products, all of which are needed at once, and their sum of rows.
+Region products(const std::string& type, int count) {
+  std::string text = "region 100000 512\nin " + type + " full 51200000:1\ncast float32 full 0\n";
+  for (int i = 0; i < count; ++i) text += "apply float32 full Mul 1 " + std::to_string(i + 1) + "\n";
+  int last = 2;
+  for (int i = 0; i + 1 < count; ++i) {
+    text += "apply float32 full AddV2 " + std::to_string(last) + " " + std::to_string(3 + i) + "\n";
+    last = count + 2 + i;
+  }
+  return Region::parse(text + "reduce float32 sum " + std::to_string(last) + "\nout " +
+                       std::to_string(last + 1) + " 100000\n");
+}
+
+TEST(CudaLayoutTest, RegistersOfHalvesFollowFromTheValuesThatLive) {
+  const CudaLayout few(products("bfloat16", 4)), many(products("bfloat16", 12)),
+      most(products("bfloat16", 30));
+  EXPECT_EQ(few.row_threads, 32);
+  EXPECT_EQ(many.row_threads, 32) << "16 places of 14 values";
+  EXPECT_EQ(most.row_threads, 64) << "too many for 16 places";
+  EXPECT_GT(few.resident, many.resident);
+  EXPECT_EQ(many.resident, 1);
+  EXPECT_EQ(CudaLayout(products("float32", 4)).resident, 0) << "what the compiler likes";
+  EXPECT_EQ(CudaLayout(products("float32", 12)).row_threads, 64);
+}
+
 TEST(CudaLayoutTest, RefusesLongRows) {
   EXPECT_THROW(CudaLayout(negated(64, kLongestRow + 1, "float32", true)), InvalidArgument);
   EXPECT_NO_THROW(CudaLayout(negated(64, kLongestRow + 1, "float32")));

@@ -2,7 +2,7 @@
 // it is not there.
 #include <gtest/gtest.h>
 
-#include <set>
+#include <map>
 #include <thread>
 
 #include "engine/compile/compile.h"
@@ -15,16 +15,17 @@
 namespace braid::testing {
 namespace {
 
-std::set<std::string> sources_of(std::uint64_t seed) {
+std::map<std::string, fusion::CudaSource> sources_of(std::uint64_t seed) {
   const RandomRegions random = make_random_regions(seed);
   CompileOptions options;
   options.fusion = true;
-  std::set<std::string> sources;
+  std::map<std::string, fusion::CudaSource> sources;
   const auto program = compile(random.graph, random.request(), options);
   for (const ProgramOp& op : program->ops) {
     if (op.op != "braid.Fused") continue;
     const auto text = program->graph.node(op.node).attrs.require<std::string>("program");
-    sources.insert(fusion::cuda_source(fusion::Region::parse(text)).text);
+    const fusion::CudaSource source = fusion::cuda_source(fusion::Region::parse(text));
+    sources.emplace(source.text, source);
   }
   return sources;
 }
@@ -34,9 +35,9 @@ TEST(CudaSourceTest, CompilesForRandomRegions) {
   int compiled = 0;
   for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(tries("BRAID_RANDOM_SOURCES", 12, 4));
        ++seed)
-    for (const std::string& source : sources_of(seed)) {
+    for (const auto& [source, made] : sources_of(seed)) {
       try {
-        EXPECT_FALSE(Nvrtc::get().compile(source, "sm_90", fusion::kRegionOptions).empty());
+        EXPECT_FALSE(Nvrtc::get().compile(source, "sm_90", made.options()).empty());
         ++compiled;
       } catch (const std::exception& error) {
         FAIL() << "seed " << seed << ": " << error.what() << "\n" << source.substr(source.find("extern"));
@@ -59,7 +60,7 @@ TEST(CudaSourceTest, CompilesForSumsOfColumns) {
     EXPECT_GT(source.column_blocks, 0);
     EXPECT_GE(source.scratch_bytes, static_cast<std::size_t>(columns) * 12);
     try {
-      EXPECT_FALSE(Nvrtc::get().compile(source.text, "sm_90", fusion::kRegionOptions).empty());
+      EXPECT_FALSE(Nvrtc::get().compile(source.text, "sm_90", source.options()).empty());
     } catch (const std::exception& error) {
       FAIL() << columns << ": " << error.what() << "\n" << source.text.substr(source.text.find("extern"));
     }
@@ -69,7 +70,7 @@ TEST(CudaSourceTest, CompilesForSumsOfColumns) {
 TEST(CudaSourceTest, IsRefusedWithTheCompilersMessage) {
   if (!Nvrtc::get().missing().empty()) GTEST_SKIP() << Nvrtc::get().missing();
   try {
-    Nvrtc::get().compile("__global__ void f() { nonsense; }", "sm_90", fusion::kRegionOptions);
+    Nvrtc::get().compile("__global__ void f() { nonsense; }", "sm_90", fusion::CudaSource().options());
     FAIL() << "it compiled";
   } catch (const std::exception& error) {
     EXPECT_NE(std::string(error.what()).find("nonsense"), std::string::npos) << error.what();

@@ -102,6 +102,26 @@ TEST(RegionTest, ReadsAndWritesPartsOfTensors) {
   EXPECT_NE(wrong("cast float64 full 0\nout 1 4,24 0:24\nalso 2 8\n").find("one type"), std::string::npos);
 }
 
+TEST(RegionTest, PicksRowsOfTensors) {
+  const std::string text =
+      "region 64 128\n"
+      "in int64 row 64:1\n"
+      "in bfloat16 full 8192:1 by 0 900\n"
+      "cast float32 full 1\n"
+      "out 2 64,128\n";
+  const Region region = Region::parse(text);
+  EXPECT_EQ(region.to_text(), text);
+  EXPECT_TRUE(region.gathers());
+  EXPECT_EQ(region.inputs[1].by, 0);
+  EXPECT_EQ(region.inputs[1].of, 900);
+  const auto wrong = [](const std::string& input) {
+    return message_of("region 4 8\nin int32 row 4:1\nin float32 row 4:1\nin float32 full " + input);
+  };
+  EXPECT_EQ(wrong("32:1 by 0 7\n"), "");
+  for (const char* input : {"32:1 by 1 7\n", "32:1 by 2 7\n", "4:0,8:1 by 0 7\n", "32:1 +8 by 0 7\n"})
+    EXPECT_NE(wrong(input).find("by a row of integers before it"), std::string::npos) << input;
+}
+
 TEST(RegionTest, AxesAreJoined) {
   EXPECT_EQ(broadcast_axes({4, 8}, {4, 8}), contiguous_axes(32));
   EXPECT_EQ(broadcast_axes({8}, {4, 8}), (Axes{{4, 0}, {8, 1}}));

@@ -27,8 +27,10 @@ std::optional<HalfCase> half_case(const OpDef& def, const OpCase& op_case, DType
   const CaseGraph graph = make_case_graph(def, made.floats);
   const Node& node = graph.graph.node(graph.node);
   std::vector<int> inputs = half_inputs(form, node);
-  const bool rounds = form.kind == HalfKind::Follower || form.whole || narrow;
+  const bool rounds = form.kind != HalfKind::Product || form.whole || narrow;
   if (rounds) made.rounded = half_outputs(form, node);
+  for (const int o : made.rounded)
+    if (!is_floating(node.outputs[static_cast<std::size_t>(o)].dtype)) return std::nullopt;
   if (rounds && form.like_output >= 0) inputs.push_back(form.like_output);
   for (const int i : inputs) {
     const auto at = static_cast<std::size_t>(i);

@@ -10,8 +10,10 @@
 
 #include "base/error.h"
 #include "engine/compile/compile.h"
+#include "engine/import/import.h"
 #include "engine/ops/common/halves.h"
 #include "engine/program/program.h"
+#include "proto/graph.pb.h"
 #include "tests/engine/rewrite/mixed_models.h"
 #include "tests/engine/testing/differentiated.h"
 #include "tests/support/message_of.h"
@@ -115,6 +117,66 @@ TEST(MixedPrecisionTest, LayersOfADeviceStayFusedAndPassHalvesOn) {
       EXPECT_EQ(node.outputs[0].dtype, DType::Float32) << "a gradient of weights";
     }
   }
+}
+
+/// Rows of a table by ids, of which a product reads all and, where `few`, another one the last four.
+Differentiated looked_up(std::int64_t table, bool few) {
+  GraphBuilder b;
+  constexpr std::int64_t kRows = 512, kWidth = 64;
+  std::vector<std::pair<std::string, Tensor>> feeds;
+  const auto indices = [&](const std::string& name, std::int64_t count, std::int64_t below) {
+    Tensor values(DType::Int64, Shape{count});
+    for (std::int64_t i = 0; i < count; ++i)
+      values.data<std::int64_t>()[static_cast<std::size_t>(i)] = i * 7 % below;
+    feeds.emplace_back(name, values);
+    return b.placeholder(name, DType::Int64, Shape{count});
+  };
+  const Output handle = b.variable("table", Shape{table, kWidth}, {});
+  const Output rows = b.gather(handle, indices("ids", kRows, table));
+  const Output w = b.read(b.variable("w", Shape{kWidth, kWidth}, {}));
+  Output loss = b.reduce_mean(b.op("Square", {b.matmul(rows, w)}));
+  if (few) {
+    const Output last = b.op(
+        "GatherV2", {rows, indices("last", 4, kRows), b.constant(Tensor::scalar<std::int32_t>(0), "axis")});
+    loss = b.add(loss, b.reduce_mean(b.op("Square", {b.matmul(last, w)})));
+  }
+  Differentiated made;
+  made.graph = import_graph(b.graph());
+  made.feeds = std::move(feeds);
+  made.fetches = {loss.name()};
+  return made;
+}
+
+TEST(MixedPrecisionTest, LookupsWriteHalvesWhereProductsReadThem) {
+  for (const bool few : {false, true}) {
+    const auto program = compiled(looked_up(100, few), precision_options(DType::BFloat16));
+    int lookups = 0;
+    for (const ProgramOp& op : program->ops) {
+      if (op.op != "ResourceGather") continue;
+      ++lookups;
+      EXPECT_EQ(program->graph.node(op.node).outputs[0].dtype, DType::BFloat16);
+    }
+    EXPECT_EQ(lookups, 1);
+    EXPECT_EQ(casts(*program, DType::BFloat16), 1) << "the weight alone: " << note_of(*program);
+    EXPECT_EQ(inputs_of(*program, "GatherV2"),
+              few ? std::multiset<std::string>{"bfloat16"} : std::multiset<std::string>{});
+  }
+}
+
+TEST(MixedPrecisionTest, AGatherOfFewRowsHasNotAllOfItsTableCast) {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, Shape{512, 64});
+  const Output at = b.placeholder("at", DType::Int64, Shape{4});
+  const Output w = b.read(b.variable("w", Shape{64, 64}, {}));
+  const Output taken = b.op("GatherV2", {x, at, b.constant(Tensor::scalar<std::int32_t>(0), "axis")});
+  const Output y = b.matmul(taken, w);
+  Differentiated model;
+  model.graph = import_graph(b.graph());
+  model.feeds = {{"x", random_floats({512, 64}, 1)},
+                 {"at", Tensor::from<std::int64_t>(Shape{4}, std::vector<std::int64_t>{1, 2, 3, 4})}};
+  model.fetches = {y.name()};
+  const auto program = compiled(model, precision_options(DType::BFloat16));
+  EXPECT_EQ(inputs_of(*program, "GatherV2"), std::multiset<std::string>{"float32"});
 }
 
 TEST(MixedPrecisionTest, WhatTheJobKeepsStaysFloat32) {

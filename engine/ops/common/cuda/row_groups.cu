@@ -89,6 +89,11 @@ struct Runs {
   __device__ std::int64_t row(std::int64_t entry) const {
     return static_cast<std::int64_t>(keys[entry] >> 32);
   }
+  /// Of kBatch entries; those from `end` on have no row.
+  __device__ void load_keys(std::int64_t from, std::int64_t end, std::uint64_t* to) const {
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) to[k] = from + k < end ? keys[from + k] : ~std::uint64_t{0};
+  }
   /// V columns from `column` on.
   template <int V>
   __device__ Pack<T, V> load(std::uint64_t key, std::int64_t column) const {
@@ -133,9 +138,13 @@ __device__ void keep(T* to, const Pack<T, V>& x) {
   *reinterpret_cast<Pack<T, V>*>(to) = x;
 }
 
-template <class T, int V>
+/// What runs become is known when the kernel is made, where it is a sum that is written: no choice an
+/// element.
+template <class T, int V, bool kPlainSum>
 __global__ void join_chunks_kernel(const __grid_constant__ Runs<T> r) {
   using Values = Pack<T, V>;
+  const RowReduce how = kPlainSum ? RowReduce::Sum : r.reduce;
+  const RowWrite writes = kPlainSum ? RowWrite::Set : r.write;
   for (std::int64_t i = grid_index(); i < r.chunks * r.width / V; i += grid_size()) {
     std::int64_t c, column;
     r.template locate<V>(i, c, column);
@@ -143,36 +152,38 @@ __global__ void join_chunks_kernel(const __grid_constant__ Runs<T> r) {
     std::int64_t row = r.row(begin), first = begin;
     bool began_before = begin > 0 && r.row(begin - 1) == row;
     Values sum{};
+    std::uint64_t keys[kBatch];
+    r.load_keys(begin, end, keys);
     for (std::int64_t batch = begin; batch < end; batch += kBatch) {
-      std::uint64_t keys[kBatch];
       Values values[kBatch];
 #pragma unroll
-      for (int k = 0; k < kBatch; ++k) keys[k] = batch + k < end ? r.keys[batch + k] : 0;
-#pragma unroll
       for (int k = 0; k < kBatch; ++k)
-        values[k] = batch + k < end && static_cast<std::int64_t>(keys[k] >> 32) < r.rows
-                        ? r.template load<V>(keys[k], column)
-                        : Values{};
+        values[k] = static_cast<std::int64_t>(keys[k] >> 32) < r.rows ? r.template load<V>(keys[k], column)
+                                                                      : Values{};
+      std::uint64_t next_keys[kBatch];  // on their way while the values are
+      r.load_keys(batch + kBatch, end, next_keys);
 #pragma unroll
       for (int k = 0; k < kBatch; ++k) {
         const std::int64_t entry = batch + k;
         if (entry >= end) break;
         const auto next = static_cast<std::int64_t>(keys[k] >> 32);
         if (entry > begin && next == row) {
-          reduce(r.reduce, sum, values[k]);
+          reduce(how, sum, values[k]);
           continue;
         }
         if (entry > begin) {  // the run before ends here
           if (began_before)
             keep(r.heads + i * V, sum);
           else if (row < r.rows)
-            write(r.write, r.target + row * r.width + column, sum, entry - first);
+            write(writes, r.target + row * r.width + column, sum, entry - first);
           began_before = false;
           row = next;
           first = entry;
         }
         sum = values[k];
       }
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) keys[k] = next_keys[k];
     }
     const bool goes_on = end < r.n && r.row(end) == row;
     if (began_before)
@@ -180,7 +191,7 @@ __global__ void join_chunks_kernel(const __grid_constant__ Runs<T> r) {
     else if (goes_on)
       keep(r.tails + i * V, sum);
     else if (row < r.rows)
-      write(r.write, r.target + row * r.width + column, sum, end - first);
+      write(writes, r.target + row * r.width + column, sum, end - first);
   }
 }
 
@@ -315,8 +326,13 @@ void RowUpdate::apply(void* scratch, StreamRef stream, const RowValues& values, 
         .row_of64 = wide ? static_cast<const std::int64_t*>(values.row_of) : nullptr,
     };
     const unsigned blocks = blocks_for(chunks_ * packs);
-    launch(packed ? join_chunks_kernel<T, kPacked> : join_chunks_kernel<T, 1>, blocks, kThreads, 0, stream,
-           runs);
+    const bool plain = spec_.reduce == RowReduce::Sum && spec_.write == RowWrite::Set;
+    if (packed)
+      launch(plain ? join_chunks_kernel<T, kPacked, true> : join_chunks_kernel<T, kPacked, false>, blocks,
+             kThreads, 0, stream, runs);
+    else
+      launch(plain ? join_chunks_kernel<T, 1, true> : join_chunks_kernel<T, 1, false>, blocks, kThreads, 0,
+             stream, runs);
     if (chunks_ > 1)
       launch(packed ? join_borders_kernel<T, kPacked> : join_borders_kernel<T, 1>, blocks, kThreads, 0,
              stream, runs);
