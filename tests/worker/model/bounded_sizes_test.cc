@@ -19,16 +19,16 @@
 namespace braid::worker {
 namespace {
 
-using testing::ElementsAre;
-using testing::FloatEq;
-using testing::Pointwise;
+using ::testing::ElementsAre;
+using ::testing::FloatEq;
+using ::testing::Pointwise;
 
 /// [rows, width] ids, of which `none` is no id, as sparse indices, values and dense shape.
 struct Sparse {
   Output indices, values, shape;
 };
 
-class BoundedSizes : public testing::Test {
+class BoundedSizes : public ::testing::Test {
  protected:
   Output ints(std::vector<std::int64_t> values) {
     const Shape shape{static_cast<std::int64_t>(values.size())};
