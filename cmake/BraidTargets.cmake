@@ -1,8 +1,11 @@
 # The project's warnings, as errors, for both languages. Of sources compiled together GCC 12 warns of what is not there,
-# and who builds to use must neither fail by it nor read it.
+# and who builds to use must neither fail by it nor read it. BRAID_STRICT: of other warnings it fails.
 if(BRAID_UNITY)
   set(strictness -Wno-array-bounds -Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow
       -Wno-stringop-overread)
+  if(BRAID_STRICT)
+    list(APPEND strictness -Werror)
+  endif()
 else()
   set(strictness -Werror)
 endif()
@@ -46,6 +49,11 @@ function(braid_unity name)
   if(NOT BRAID_UNITY)
     return()
   endif()
+  braid_sources_together(${name})
+  braid_headers_shared(${name})
+endfunction()
+
+function(braid_sources_together name)
   set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${BRAID_UNITY})
   # A class may have members of types of its own source, which GCC takes for a header here.
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
@@ -54,7 +62,6 @@ function(braid_unity name)
   if(sources)
     set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
-  braid_headers_shared(${name})
 endfunction()
 
 # What most sources include is compiled once, with BRAID_UNITY. GCC takes it whatever -O the sources have, but not with
@@ -161,8 +168,8 @@ function(braid_proto name)
   endif()
 endfunction()
 
-# The headers of GoogleTest, compiled once for all tests: a third of what most of them take. REQUIRES: the flags of
-# braid_test(), which take them.
+# The headers of GoogleTest, compiled once for all tests: a third of what most of them take; with BRAID_UNITY those that
+# Braid's sources share, too. REQUIRES: the flags of braid_test(), which take them.
 function(braid_test_headers)
   if(TARGET braid_test_headers)
     return()
@@ -173,7 +180,29 @@ function(braid_test_headers)
   target_compile_options(braid_test_headers PRIVATE ${BRAID_WARNINGS})
   target_link_libraries(braid_test_headers PRIVATE GTest::gtest GTest::gmock)
   braid_cold(braid_test_headers)
-  braid_headers_ahead(braid_test_headers <gmock/gmock.h> <gtest/gtest.h>)
+  set(headers <gmock/gmock.h> <gtest/gtest.h>)
+  if(BRAID_UNITY)
+    list(PREPEND headers ${BRAID_SHARED_HEADERS})
+    target_include_directories(braid_test_headers PRIVATE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(braid_test_headers PRIVATE fmt::fmt)
+  endif()
+  braid_headers_ahead(braid_test_headers ${headers})
+endfunction()
+
+# braid_test_sources(TARGET): the flags of tests, their headers that are compiled once, and, with BRAID_UNITY, several
+# sources at a time.
+function(braid_test_sources name)
+  target_compile_options(${name} PRIVATE ${BRAID_WARNINGS})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  braid_cold(${name})
+  braid_test_headers()
+  target_precompile_headers(${name} REUSE_FROM braid_test_headers)
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+  if(BRAID_UNITY)
+    braid_sources_together(${name})
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-error>)  # also where BRAID_STRICT is
+    target_compile_definitions(${name} PRIVATE $<TARGET_PROPERTY:fmt::fmt,INTERFACE_COMPILE_DEFINITIONS>)
+  endif()
 endfunction()
 
 # braid_test(NAME SOURCES... LIBS libs... [LABELS labels...] [TIMEOUT seconds]): one GoogleTest binary whose
@@ -191,15 +220,10 @@ function(braid_test name)
     math(EXPR arg_TIMEOUT "5 * ${arg_TIMEOUT}")
   endif()
   add_executable(${name} ${arg_SOURCES})
-  target_compile_options(${name} PRIVATE ${BRAID_WARNINGS})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${name} PRIVATE
     BRAID_SOURCE_DIR="${PROJECT_SOURCE_DIR}" BRAID_BINARY_DIR="${PROJECT_BINARY_DIR}")
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
-  braid_cold(${name})
-  braid_test_headers()
-  target_precompile_headers(${name} REUSE_FROM braid_test_headers)
-  target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+  braid_test_sources(${name})
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
     PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()

@@ -4,7 +4,8 @@
 Two sources may not each define, in an anonymous namespace or as `static`, a type or a constant of one name, or a function
 of one name and like parameters. Texts are alike, and numbers: a call would take the other source's function without a word.
 An alias may stand in several where it says the same. Ops are compiled alone (engine/ops), and so is a source that a
-CMakeLists.txt gives SKIP_UNITY_BUILD_INCLUSION. The compiler has the last word (the preset `together`); this takes a second.
+CMakeLists.txt gives SKIP_UNITY_BUILD_INCLUSION. Sources of tests are those of one program each, ops' among them. The compiler has
+the last word (`.ci/run`, the preset `together`); this takes a second.
 
 No two types of the product may have one full name either, joined or not: the linker keeps one of their destructors.
 
@@ -19,7 +20,9 @@ import sys
 import tempfile
 
 FOLDERS = ["base", "comm", "engine", "launch", "models", "ps", "watch", "worker", "cli"]
-APART = re.compile(r"engine/ops/|(?:.*[/_])?(?:cuda|nccl|mpi)[/_]")  # as braid_unity of BraidTargets.cmake has it
+APART_IN_TESTS = re.compile(r"(?:.*[/_])?(?:cuda|nccl|mpi)[/_]")  # as braid_sources_together of BraidTargets.cmake has it
+APART = re.compile(f"engine/ops/|{APART_IN_TESTS.pattern}")
+PROGRAM = re.compile(r"(braid_test|add_executable)\((\w+)\s+(?:SOURCES\s+)?([^)]*?)(?:\)|\b(?:LIBS|LABELS|TIMEOUT)\b)")
 
 # (folder, name) -> why two sources may have it.
 ALLOWED = {
@@ -49,7 +52,7 @@ def blocks(text):
 
 
 def parameters(text):
-    """The types of a parameter list that begins after its parenthesis."""
+    """The types of a parameter list that begins after its parenthesis, and those without what has a default, if any has."""
     depth, end = 1, 0
     while depth and end < len(text):
         depth += {"(": 1, ")": -1}.get(text[end], 0)
@@ -63,15 +66,16 @@ def parameters(text):
         else:
             part += letter
     parts.append(part)
-    types = []
+    types, must = [], 0
     for part in parts:
+        must += " = " not in part
         part = " ".join(re.sub(r" = .*", "", part, flags=re.S).split())
         # A parameter's name is a word after a type; `const Tensor&` has none.
         part = re.sub(r"(?<=[\w>&*]) ?(?<=[ &*])\w+(?:\[\])?$", "", part).strip()
         part = re.sub(r"\b(?:std|chrono|steady_clock|proto|Clock)::", "", part)
         part = re.sub(r"^(?:string_view|(?:const )?string&?|const char\*)$", "text", part)
         types.append(re.sub(r"^(?:bool|int|float|double|size_t|u?int\d+_t|\w+Id)$", "number", part))
-    return ", ".join(types)
+    return [", ".join(types[:count]) for count in sorted({len(types), must if parts != [""] else len(types)})]
 
 
 def definitions(text):
@@ -90,7 +94,8 @@ def definitions(text):
             elif line.startswith(("return", "using", "#", "}", "public", "private", "template", "extern")):
                 continue
             elif (found := FUNCTION.match(rest)) and not line.rstrip().endswith(");"):
-                yield found[1], f"({parameters(rest[found.end():])})"
+                for types in parameters(rest[found.end() :]):
+                    yield found[1], f"({types})"
             elif found := VALUE.match(line):
                 for value in [found[1], *re.findall(r", (\w+) = ", line)]:
                     yield value, "value"
@@ -114,10 +119,35 @@ def named_twice(root):
     return [(name, files) for name, files in sorted(places.items()) if len(files) > 1 and name not in ALLOWED_TWICE]
 
 
+def sources_of_programs(lists, root):
+    """(program, its sources) of each program of a CMakeLists.txt to which braid_test or braid_test_sources holds."""
+    text = re.sub(r"(?m)#.*$", "", lists.read_text(encoding="utf-8"))
+    alone = {word for words in re.findall(r"set_source_files_properties\((.*?) PROPERTIES COMPILE_DEFINITIONS", text)
+             for word in words.split()}
+    for kind, program, words in PROGRAM.findall(text):
+        if kind != "braid_test" and f"braid_test_sources({program})" not in text:
+            continue
+        paths = []
+        for word in words.split():
+            if variable := re.fullmatch(r"\$\{(\w+)\}", word):
+                found = re.search(rf"(?:file\(GLOB|set\()\s*{variable[1]}(?: CONFIGURE_DEPENDS)?([^)]*)\)", text)
+                patterns = found[1].split() if found else []
+                paths += [path for pattern in patterns for path in sorted(lists.parent.glob(pattern))]
+            elif word.endswith(".cc") and word not in alone:
+                paths.append((lists.parent / word).resolve())
+        places = {path.relative_to(root).as_posix(): path for path in paths}
+        yield program, {place: path for place, path in places.items() if not APART_IN_TESTS.match(place)}
+
+
 def clashes(root):
     """(folder, name, kinds and files) of each. Raises ValueError where ROOT has no sources."""
     named = collections.defaultdict(lambda: collections.defaultdict(dict))
     alone = {}
+    for lists in sorted((root / "tests").rglob("CMakeLists.txt")):
+        for program, sources in sources_of_programs(lists, root):
+            for place, path in sources.items():
+                for name, kind in definitions(path.read_text(encoding="utf-8")):
+                    named[program][name].setdefault(kind, set()).add(place)
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*.cc")):
             place = path.relative_to(root).as_posix()
@@ -168,11 +198,19 @@ def self_test():
         assert found("struct Row {\n};", "int f();", "struct Row {\n};") == []  # c is compiled alone
         assert found("int f(const A& a) {\n}", "int f(const A& other) {\n}") == ["f"]
         assert found("int f(const A& a) {\n}", "int f(const B& a) {\n}") == []
+        assert found("int f(A a = {}) {\n}", "int f() {\n}") == ["f"]
+        assert found("int f(A a, B b = {}) {\n}", "int f(A a, C c) {\n}") == []
         assert found("constexpr int kSize = 1;", "constexpr int kSize = 2;") == ["kSize"]
         assert found("constexpr int kOne = 1, kTwo = 2;", "constexpr int kTwo = 2;") == ["kTwo"]
         assert found("using Ints = A;", "using Ints = A;") == []
         assert found("using Ints = A;", "using Ints = B;") == ["Ints"]
         assert found("int f(const char* a) {\n}", "int f(std::string_view a) {\n}") == ["f"]
+        (root / "tests").mkdir()
+        (root / "tests/CMakeLists.txt").write_text(
+            "file(GLOB more CONFIGURE_DEPENDS *_cases.cc)\nbraid_test(one SOURCES a.cc ${more} LIBS x)\nbraid_test(two SOURCES b.cc LIBS x)\n")
+        for name in ("a", "b", "c_cases"):
+            (root / f"tests/{name}.cc").write_text(body.format("struct Case {\n};"))
+        assert [(target, name) for target, name, _ in clashes(root) if target != "base"] == [("one", "Case")]
         assert named_twice(root) == []
         for name in ("a.h", "b.h"):
             (root / f"base/{name}").write_text("namespace braid {\nstruct Plan {\n};\n}  // namespace braid\n")

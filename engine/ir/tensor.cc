@@ -1,19 +1,16 @@
 #include "engine/ir/tensor.h"
 
-#include <sys/mman.h>
-
 #include <cstdlib>
 #include <cstring>
 
 #include "base/error.h"
+#include "base/huge_pages.h"
 
 namespace braid {
 
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kLarge = 4 * kHugePage;
 constexpr std::size_t kAddressSpaceBytes = std::size_t{1} << 47;  // what a process can map at all
 
 std::size_t string_header_bytes(std::int64_t count) {
@@ -41,14 +38,12 @@ std::vector<std::int64_t> to_int64s(const Tensor& tensor) {
 }  // namespace
 
 std::shared_ptr<std::byte[]> allocate_aligned(std::size_t bytes) {
-  const std::size_t alignment = bytes < kLarge ? kAlignment : kHugePage;
   // At least one block, so that every tensor has an address.
-  const std::size_t size = (bytes / alignment + 1) * alignment;
-  void* memory = bytes > kAddressSpaceBytes ? nullptr : std::aligned_alloc(alignment, size);
+  const std::size_t blocks = bytes / kAlignment + 1;
+  void* memory = bytes > kAddressSpaceBytes ? nullptr
+                 : bytes < kLargeBlockBytes ? std::aligned_alloc(kAlignment, blocks * kAlignment)
+                                            : allocate_huge_pages(bytes);
   if (!memory) throw OutOfMemory("cannot allocate " + std::to_string(bytes) + " bytes of host memory");
-  // Rows of large tensors are read at random, where the look-up of small pages costs as much as the rows.
-  // Where there are no huge pages, small ones do.
-  if (bytes >= kLarge) madvise(memory, size, MADV_HUGEPAGE);
   return {static_cast<std::byte*>(memory), [](std::byte* block) { std::free(block); }};
 }
 

@@ -23,11 +23,11 @@ using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
 template <class T>
-std::span<const std::byte> raw(const std::vector<T>& values) {
+std::span<const std::byte> raw_values(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
 }
 
-std::vector<float> floats(std::size_t count) {
+std::vector<float> drawn(std::size_t count) {
   std::vector<float> out(count);
   fill_normal01(make_rng_key(1, "damage"), 0, out);
   return out;
@@ -38,7 +38,7 @@ ShardInfo write_shard(const fs::path& path, const std::vector<std::size_t>& coun
   for (std::size_t i = 0; i < counts.size(); ++i)
     writer.add(
         {"entry" + std::to_string(i), DType::Float32, {static_cast<std::int64_t>(counts[i])}, counts[i] * 4},
-        raw(floats(counts[i])));
+        raw_values(drawn(counts[i])));
   return writer.finish();
 }
 
@@ -182,7 +182,7 @@ TEST_F(StoreDamageTest, ATruncatedShardIsNamedWithBothSizes) {
 
 TEST_F(StoreDamageTest, AnotherShardOfTheSameSizeIsNoticed) {
   ShardWriter writer(newest() / "ps-0.shard");
-  writer.add({"entry0", DType::Float32, {50}, 200}, raw(std::vector<float>(50, 1.0F)));
+  writer.add({"entry0", DType::Float32, {50}, 200}, raw_values(std::vector<float>(50, 1.0F)));
   writer.finish();
   EXPECT_ERROR(read_checkpoint(newest()), DataLoss, HasSubstr("has an index with CRC"));
   expect_fallback();
@@ -227,9 +227,9 @@ TEST(DiskTest, AWriteThatStopsInTheMiddleNamesEntryFileAndByte) {
   ::setrlimit(RLIMIT_FSIZE, &small);
   {
     ShardWriter writer(dir.path() / "a.shard");
-    writer.add({"small", DType::Float32, {10}, 40}, raw(floats(10)));
+    writer.add({"small", DType::Float32, {10}, 40}, raw_values(drawn(10)));
     EXPECT_ERROR(
-        writer.add({"big", DType::Float32, {2 << 20}, 8 << 20}, raw(floats(2 << 20))), Unavailable,
+        writer.add({"big", DType::Float32, {2 << 20}, 8 << 20}, raw_values(drawn(2 << 20))), Unavailable,
         AllOf(HasSubstr("entry 'big'"), HasSubstr("a.shard' at byte 3145728"), HasSubstr("File too large")));
   }
   ::setrlimit(RLIMIT_FSIZE, &before);

@@ -15,7 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> text_bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 TEST(FilesTest, ReadsBackWhatWasWritten) {
   TempDir dir;
@@ -63,7 +63,7 @@ TEST(FilesTest, AFileThatEndsTooSoonIsDataLoss) {
 TEST(FilesTest, AFullDiskIsUnavailableAndNamesTheByte) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << missing::kDevFull;
   File full = File::create("/dev/full");
-  EXPECT_ERROR(full.write(bytes_of("x")), Unavailable,
+  EXPECT_ERROR(full.write(text_bytes("x")), Unavailable,
                AllOf(HasSubstr("'/dev/full' at byte 0"), HasSubstr("No space left on device")));
 }
 
@@ -96,8 +96,8 @@ TEST(FilesTest, MovingAFileMovesItsDescriptor) {
   TempDir dir;
   File a = File::create(dir.path() / "a");
   File b = std::move(a);
-  b.write(bytes_of("12"));
-  b.write(bytes_of("34"));
+  b.write(text_bytes("12"));
+  b.write(text_bytes("34"));
   b.sync();
   EXPECT_EQ(b.size(), 4U);
   b.close();

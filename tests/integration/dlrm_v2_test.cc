@@ -20,8 +20,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const Path kFiles = Path(BRAID_SOURCE_DIR) / "tests/integration/dlrm_v2";
-constexpr int kSteps = 200;
+const Path kDlrmFiles = Path(BRAID_SOURCE_DIR) / "tests/integration/dlrm_v2";
+constexpr int kDlrmSteps = 200;
 
 class DlrmV2Test : public IntegrationTest {
  protected:
@@ -39,7 +39,7 @@ class DlrmV2Test : public IntegrationTest {
   Job job(std::vector<std::string> set = {}, int count = 512) {
     set.insert(set.begin(),
                {"model.embedding_dim=4", "model.max_rows=20", "model.bottom=8", "model.hidden=12,6",
-                "model.cross_rank=3", "input.global_batch_size=32", "steps=" + std::to_string(kSteps),
+                "model.cross_rank=3", "input.global_batch_size=32", "steps=" + std::to_string(kDlrmSteps),
                 "evaluation.enabled=false", "runtime.device=CPU", "runtime.intra_op_threads=1",
                 "streams.policy=NONE", "streams.count=1"});
     return {"mlperf_dlrm_v2.pbtxt", rows(count), std::move(set)};
@@ -47,8 +47,8 @@ class DlrmV2Test : public IntegrationTest {
   std::vector<double> from_given_values(const std::string& name, const Job& job, const std::string& strategy,
                                         Cluster::Shape shape) {
     const Path values = directory() / (name + "-values");
-    const auto import = run(name + "-import", {"ckpt", "import", (kFiles / "initial.npz").string(), "--out",
-                                               values.string(), "--step", "0"});
+    const auto import = run(name + "-import", {"ckpt", "import", (kDlrmFiles / "initial.npz").string(),
+                                               "--out", values.string(), "--step", "0"});
     EXPECT_EQ(import->exit_code(), 0) << import->err();
     Cluster cluster(directory() / name,
                     job.with({"strategy.kind=" + strategy, "checkpoint.directory=" + values.string()}), shape,
@@ -59,11 +59,11 @@ class DlrmV2Test : public IntegrationTest {
 };
 
 TEST_F(DlrmV2Test, LosesWhatPyTorchLoses) {
-  const auto file = nlohmann::json::parse(std::ifstream(kFiles / "losses.json"));
+  const auto file = nlohmann::json::parse(std::ifstream(kDlrmFiles / "losses.json"));
   for (const auto& example : file["cases"]) {
     const std::string name = example["name"];
     const std::vector<double> expected = example["losses"];
-    ASSERT_EQ(expected.size(), std::size_t{kSteps});
+    ASSERT_EQ(expected.size(), std::size_t{kDlrmSteps});
     const Job with = job(example["set"].get<std::vector<std::string>>());
     EXPECT_LT(worst_difference(from_given_values(name, with, "LOCAL", {}), expected), 1e-5) << name;
   }

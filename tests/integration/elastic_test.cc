@@ -9,6 +9,7 @@
 
 #include "proto/graph.pb.h"
 #include "tests/integration/checkpoints.h"
+#include "tests/integration/exit_codes.h"
 #include "tests/integration/run.h"
 
 namespace braid::integration {
@@ -20,7 +21,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr int kPeerLost = 138, kTerminated = 143;
 constexpr std::uint64_t kSteps = 3000;
 
 class ElasticFaultTest : public IntegrationTest {
@@ -261,17 +261,17 @@ TEST_F(ElasticFaultTest, AWorkerWithAnotherJobIsRefusedAndHarmsNobody) {
 TEST_F(ElasticFaultTest, LaunchStartsALostWorkerAgain) {
   std::vector<std::string> arguments{"launch", "--workers",      "3", "--min-workers",
                                      "2",      "--max-restarts", "1", "--"};
-  for (const std::string& argument : elastic(1, 8000).arguments()) arguments.push_back(argument);
+  for (const std::string& argument : endless().arguments()) arguments.push_back(argument);
   Process launcher(braid(arguments), {}, directory() / "launch");
-  ASSERT_TRUE(launcher.says("step 1/8000")) << launcher.err();
+  ASSERT_TRUE(launcher.says("step 1/")) << launcher.err();
   const pid_t worker = child_with(launcher.pid(), R"("index":2)");
   ASSERT_GT(worker, 0);
   ASSERT_EQ(::kill(worker, SIGKILL), 0);
-  EXPECT_EQ(launcher.exit_code(), 0) << launcher.err();
-  EXPECT_THAT(launcher.err(),
-              AllOf(HasSubstr("the others go on, and it is started again"),
-                    HasSubstr("world 2: rank 0 of 2 workers"), HasSubstr("rank 0 of 3 workers")));
-  EXPECT_EQ(result_of(launcher).last_step, 8000U);
+  EXPECT_TRUE(launcher.says("world 2: rank 0 of 2 workers")) << launcher.err();
+  EXPECT_TRUE(launcher.says("world 3: rank 0 of 3 workers")) << launcher.err();
+  EXPECT_THAT(launcher.err(), HasSubstr("the others go on, and it is started again"));
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.exit_code(), kTerminated) << launcher.err();
 }
 
 /// Adds to the graph in `file` that the loss reads how many steps there were, which the step has counted.
@@ -355,9 +355,10 @@ TEST_F(ElasticFaultTest, AStepThatFailsHalfWayGoesBackToTheCheckpoint) {
 
 /// Longer than what workers and their leader let pass without a word (grpc_channel.cc).
 TEST_F(ElasticFaultTest, AQuietWhileLosesNobody) {
-  Cluster cluster(directory() / "job", endless(), {2, 0});
+  const Job job = endless().with({"strategy.deadline_seconds=5", "strategy.elastic.wait_seconds=5"});
+  Cluster cluster(directory() / "job", job, {2, 0});
   ASSERT_TRUE(reaches_step(cluster.worker(0), 50)) << cluster.worker(0).err();
-  std::this_thread::sleep_for(45s);
+  std::this_thread::sleep_for(12s);  // more than both deadlines
   EXPECT_THAT(cluster.worker(0).err() + cluster.worker(1).err(), Not(HasSubstr("warning")));
   cluster.worker(0).signal(SIGTERM);
   EXPECT_THAT(cluster.exit_codes(), ElementsAre(kTerminated, kTerminated));

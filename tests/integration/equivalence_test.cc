@@ -11,7 +11,7 @@
 namespace braid::integration {
 namespace {
 
-constexpr std::uint64_t kSteps = 200;
+constexpr std::uint64_t kComparedSteps = 200;
 constexpr double kRelative = 1e-5;
 // Sooner or later a value before a ReLU is 0 to rounding, and which side it is on decides on a part of an
 // update. When that is depends on the processor, whose products add in an order of their own. Until then
@@ -40,7 +40,7 @@ class EquivalenceTest : public IntegrationTest, public ::testing::WithParamInter
   }
   Job job() const {
     const What& what = std::get<What>(GetParam());
-    return what.job().with({"steps=" + std::to_string(kSteps),
+    return what.job().with({"steps=" + std::to_string(kComparedSteps),
                             std::string("optimizer.kind=") + what.optimizer,
                             std::string("optimizer.learning_rate=") + what.learning_rate});
   }
@@ -71,10 +71,10 @@ std::vector<double> shared_losses(const Path& directory, const Job& job, const H
 TEST_P(EquivalenceTest, TwoWorkersLoseAsMuchAsOneProcessAtEveryStep) {
   const std::vector<float> local = train("local", job());
   const std::vector<double> shared = shared_losses(directory() / "shared", job(), std::get<How>(GetParam()));
-  ASSERT_EQ(local.size(), kSteps);
-  ASSERT_EQ(shared.size(), kSteps);
+  ASSERT_EQ(local.size(), kComparedSteps);
+  ASSERT_EQ(shared.size(), kComparedSteps);
   double worst = 0;
-  for (std::size_t i = 0; i < kSteps; ++i) {
+  for (std::size_t i = 0; i < kComparedSteps; ++i) {
     const double relative = std::abs(shared[i] - local[i]) / std::abs(local[i]);
     worst = std::max(worst, relative);
     ASSERT_LT(relative, i < kRoundedSteps ? kRelative : kFlipped)

@@ -17,7 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr const char* kJob = R"(
+constexpr const char* kMixtureJob = R"(
 name: "mixture" seed: 3 steps: 20
 model {
   name: "transformer" hidden: 16 embedding_dim: 8 classes: 4 sparse_tables: true
@@ -37,7 +37,7 @@ runtime { intra_op_threads: 1 device: CPU }
 class ExpertsTest : public IntegrationTest {
  protected:
   Job job(std::vector<std::string> more = {}) const {
-    return {write("job.pbtxt", kJob), "", std::move(more)};
+    return {write("job.pbtxt", kMixtureJob), "", std::move(more)};
   }
   static Job spread(const Job& job, int data = 1) {
     return job.with({"strategy.kind=EXPERTS", "strategy.mesh.data=" + std::to_string(data)});

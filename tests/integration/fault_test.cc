@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "tests/integration/exit_codes.h"
 #include "tests/integration/run.h"
 #include "tests/support/in_some_attempt.h"
 #include "tests/support/missing.h"
@@ -21,7 +22,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kDeadline = 3s;
 constexpr auto kSlack = 10s;
-constexpr int kPeerLost = 138;
 
 class FaultTest : public IntegrationTest {
  protected:

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 /// Lists, a table for two columns, and one that is replicated.
-constexpr const char* kJob = R"(
+constexpr const char* kJobAhead = R"(
 name: "ahead" seed: 3 steps: 20
 model { name: "din" hidden: 8 embedding_dim: 12 sparse_tables: true }
 input {
@@ -42,7 +42,7 @@ runtime { intra_op_threads: 1 device: CPU }
 class HybridAheadTest : public IntegrationTest {
  protected:
   Job job(std::vector<std::string> more = {}) const {
-    return {write("job.pbtxt", kJob), "", std::move(more)};
+    return {write("job.pbtxt", kJobAhead), "", std::move(more)};
   }
 
   /// The losses, the same on all workers.

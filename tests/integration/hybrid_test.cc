@@ -17,11 +17,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kSteps = 20;
-constexpr double kNear = 1e-6;
+constexpr int kHybridSteps = 20;
+constexpr double kHybridNear = 1e-6;
 
 /// Small tables, lists, a table for two columns.
-constexpr const char* kJob = R"(
+constexpr const char* kHybridJob = R"(
 name: "sharded" seed: 3 steps: 20
 model { name: "din" hidden: 8 embedding_dim: 8 sparse_tables: true }
 input {
@@ -49,7 +49,7 @@ std::vector<std::string> plan(const std::string& name) { return plans(of(".*", n
 class HybridTest : public IntegrationTest {
  protected:
   Job job(std::vector<std::string> more = {}) const {
-    return {write("job.pbtxt", kJob), "", std::move(more)};
+    return {write("job.pbtxt", kHybridJob), "", std::move(more)};
   }
   static Job hybrid(const Job& job, const std::string& plan_name) {
     return job.with({"strategy.kind=HYBRID"}).with(plan(plan_name));
@@ -71,13 +71,13 @@ class HybridTest : public IntegrationTest {
     for (std::size_t i = 0; i < got.size(); ++i)
       worst = std::max(worst, std::abs(double{got[i]} - expected[i]));
     std::printf("%s: largest difference of a loss %.2g\n", what.c_str(), worst);
-    EXPECT_LT(worst, kNear) << what;
+    EXPECT_LT(worst, kHybridNear) << what;
   }
 };
 
 TEST_F(HybridTest, OneWorkerHasTheBitsOfOneProcess) {
   const std::vector<float> local = train("local", job());
-  ASSERT_EQ(local.size(), std::size_t{kSteps});
+  ASSERT_EQ(local.size(), std::size_t{kHybridSteps});
   EXPECT_LT(local.back(), local.front()) << "it learns";
   for (const char* name : {"ROW", "TABLE", "COLUMN", "REPLICATE"})
     EXPECT_EQ(losses(std::string("one-") + name, hybrid(job(), name), 1), local) << name;
@@ -378,7 +378,7 @@ TEST_P(HybridModelTest, TwoWorkersLoseAsOneProcess) {
   double worst = 0;
   for (std::size_t i = 0; i < local.size(); ++i) worst = std::max(worst, std::abs(shared[i] - local[i]));
   std::printf("largest difference of a loss %.2g\n", worst);
-  EXPECT_LT(worst, kNear * std::max(1.0F, local[0]));
+  EXPECT_LT(worst, kHybridNear * std::max(1.0F, local[0]));
 }
 
 INSTANTIATE_TEST_SUITE_P(

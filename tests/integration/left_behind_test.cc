@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "tests/integration/exit_codes.h"
 #include "tests/integration/run.h"
 #include "tests/support/in_some_attempt.h"
 
@@ -15,9 +16,7 @@ using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kPeerLost = 138;
-constexpr int kTerminated = 143;
-constexpr auto kSlack = 20s;
+constexpr auto kEndSlack = 20s;
 
 class LeftBehindFaultTest : public IntegrationTest {
  protected:
@@ -37,11 +36,11 @@ TEST_F(LeftBehindFaultTest, AServerOfAJobThatLostAnotherOneEnds) {
     ASSERT_TRUE(makes_steps(cluster)) << cluster.worker(0).err();
     cluster.server(1).signal(SIGKILL);
     for (const int worker : {0, 1}) {
-      EXPECT_EQ(cluster.worker(worker).exit_code(4s + kSlack), kPeerLost);
+      EXPECT_EQ(cluster.worker(worker).exit_code(4s + kEndSlack), kPeerLost);
       EXPECT_THAT(cluster.worker(worker).err(), AnyOf(HasSubstr("start all workers and all servers again"),
                                                       HasSubstr("the job has lost server 1")));
     }
-    EXPECT_EQ(cluster.server(0).exit_code(kSlack), kPeerLost) << cluster.server(0).err();
+    EXPECT_EQ(cluster.server(0).exit_code(kEndSlack), kPeerLost) << cluster.server(0).err();
     EXPECT_THAT(cluster.server(0).err(), HasSubstr("start all its workers and servers again with --resume"));
   });
 }
@@ -50,7 +49,7 @@ TEST_F(LeftBehindFaultTest, AServerThatOnlyWorkersWithoutAWordLeftEnds) {
   Cluster cluster(directory() / "job", long_job({"strategy.server_idle_seconds=2"}), {2, 1});
   ASSERT_TRUE(makes_steps(cluster)) << cluster.worker(0).err();
   for (const int worker : {0, 1}) cluster.worker(worker).signal(SIGKILL);
-  EXPECT_EQ(cluster.server(0).exit_code(2s + kSlack), kPeerLost) << cluster.server(0).err();
+  EXPECT_EQ(cluster.server(0).exit_code(2s + kEndSlack), kPeerLost) << cluster.server(0).err();
   EXPECT_THAT(cluster.server(0).err(), HasSubstr("no worker for 2 s (strategy.server_idle_seconds)"));
 }
 
@@ -62,8 +61,8 @@ TEST_F(LeftBehindFaultTest, AnAsynchronousJobWhoseLeaderIsLostLeavesNoServer) {
   std::this_thread::sleep_for(500ms);
   EXPECT_EQ(cluster.worker(1).wait(0ms), std::nullopt) << "it goes on: " << cluster.worker(1).err();
   cluster.worker(1).signal(SIGTERM);
-  EXPECT_EQ(cluster.worker(1).exit_code(kSlack), kTerminated) << cluster.worker(1).err();
-  EXPECT_EQ(cluster.server(0).exit_code(2s + kSlack), kPeerLost) << cluster.server(0).err();
+  EXPECT_EQ(cluster.worker(1).exit_code(kEndSlack), kTerminated) << cluster.worker(1).err();
+  EXPECT_EQ(cluster.server(0).exit_code(2s + kEndSlack), kPeerLost) << cluster.server(0).err();
 }
 
 TEST_F(LeftBehindFaultTest, ALeaderThatNeverComesIsNamedBySynchronousAndOtherWorkers) {
@@ -74,7 +73,7 @@ TEST_F(LeftBehindFaultTest, ALeaderThatNeverComesIsNamedBySynchronousAndOtherWor
           long_job({std::string("strategy.consistency=") + consistency, "strategy.start_deadline_seconds=5"}),
           {2, 1});
       cluster.worker(0).signal(SIGKILL);
-      EXPECT_EQ(cluster.worker(1).exit_code(5s + kSlack), kPeerLost) << cluster.worker(1).err();
+      EXPECT_EQ(cluster.worker(1).exit_code(5s + kEndSlack), kPeerLost) << cluster.worker(1).err();
       EXPECT_THAT(cluster.worker(1).err(), HasSubstr("it is for worker 0 to do"));
     });
   }
@@ -90,9 +89,9 @@ TEST_F(LeftBehindFaultTest, ALeaderThatIsAskedToStopBeforeItsFirstStepStopsAll) 
     std::this_thread::sleep_for(700ms);
     cluster.worker(0).signal(SIGTERM);
     const auto since = Clock::now();
-    EXPECT_EQ(cluster.worker(0).exit_code(kSlack), kTerminated) << cluster.worker(0).err();
-    EXPECT_EQ(cluster.worker(1).exit_code(kSlack), kTerminated) << cluster.worker(1).err();
-    EXPECT_EQ(cluster.server(0).exit_code(kSlack), kTerminated) << cluster.server(0).err();
+    EXPECT_EQ(cluster.worker(0).exit_code(kEndSlack), kTerminated) << cluster.worker(0).err();
+    EXPECT_EQ(cluster.worker(1).exit_code(kEndSlack), kTerminated) << cluster.worker(1).err();
+    EXPECT_EQ(cluster.server(0).exit_code(kEndSlack), kTerminated) << cluster.server(0).err();
     EXPECT_LT(Clock::now() - since, 30s) << "before any deadline";
   });
 }
@@ -107,7 +106,7 @@ TEST_F(LeftBehindFaultTest, AServerThatIsAskedToStopBeforeTheFirstStepStopsAll) 
     std::this_thread::sleep_for(500ms);
     cluster.server(1).signal(SIGTERM);
     const auto since = Clock::now();
-    EXPECT_THAT(cluster.exit_codes(kSlack), ::testing::Each(kTerminated)) << cluster.worker(0).err();
+    EXPECT_THAT(cluster.exit_codes(kEndSlack), ::testing::Each(kTerminated)) << cluster.worker(0).err();
     EXPECT_LT(Clock::now() - since, 30s) << "before any deadline";
     EXPECT_THAT(cluster.worker(0).err(),
                 HasSubstr("was asked to stop before the job had its initial values"));

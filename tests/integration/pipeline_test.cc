@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr const char* kJob = R"(
+constexpr const char* kPipelineJob = R"(
 name: "pipelined" seed: 3 steps: 20
 model { name: "din" hidden: 16 hidden: 8 embedding_dim: 8 sparse_tables: true }
 input {
@@ -31,7 +31,7 @@ runtime { intra_op_threads: 1 device: CPU }
 class PipelineTest : public IntegrationTest {
  protected:
   Job job(std::vector<std::string> more = {}) const {
-    return {write("job.pbtxt", kJob), "", std::move(more)};
+    return {write("job.pbtxt", kPipelineJob), "", std::move(more)};
   }
   static Job pipelined(const Job& job) {
     return job.with({"strategy.kind=PIPELINE", "strategy.pipeline.micro_batches=4"});

@@ -24,7 +24,7 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int kRows = 401;  // no multiple of a batch
+constexpr int kPredictedRows = 401;  // no multiple of a batch
 
 /// A Python that has NumPy: BRAID_PYTHON, else python3. Empty: there is none.
 std::string python() {
@@ -60,7 +60,7 @@ class PredictTest : public ToolTest {
   void SetUp() override {
     std::mt19937 random(11);
     const std::vector<std::string> devices{"phone", "tablet", "desk", ""};
-    for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < kPredictedRows; ++r) {
       const int age = static_cast<int>(random() % 60) + 18, city = static_cast<int>(random() % 40);
       const std::string income = random() % 9 == 0 ? "" : std::to_string(random() % 90000);
       const bool clicked = (age + city) % 3 == 0 || random() % 5 == 0;
@@ -138,13 +138,13 @@ TEST_F(PredictTest, RowsOfCsvTsvAndTfRecordHaveThePredictionsOfNumpy) {
   write("rows.csv", text_of(','));
   write("rows.tsv", text_of('\t'));
   expect_good({"data", "convert", path("rows.csv"), "--header", "--out", path("rows.tfrecord")});
-  EXPECT_EQ(predict(path("rows.csv"), path("csv.csv"))["rows"], kRows);
+  EXPECT_EQ(predict(path("rows.csv"), path("csv.csv"))["rows"], kPredictedRows);
   EXPECT_EQ(predict(path("rows.tsv"), path("tsv.tsv"), {"--set", R"(input.csv.separator=\t)"})["rows"],
-            kRows);
+            kPredictedRows);
   EXPECT_EQ(predict(path("rows.tfrecord"), path("tfrecord.csv"), {"--set", "input.format=TFRECORD"})["rows"],
-            kRows);
+            kPredictedRows);
   const std::vector<std::string> values = values_of(read_file(path("csv.csv")));
-  ASSERT_EQ(values.size(), static_cast<std::size_t>(kRows));
+  ASSERT_EQ(values.size(), static_cast<std::size_t>(kPredictedRows));
   EXPECT_EQ(values, values_of(read_file(path("tsv.tsv"))));
   EXPECT_EQ(values, values_of(read_file(path("tfrecord.csv"))));
   EXPECT_EQ(lines_of(read_file(path("csv.csv")))[0], "row,probability");
@@ -209,7 +209,7 @@ TEST_F(PredictTest, KeysPassThroughAndLabelsMayBeAbsent) {
   predict(labelled, path("p.npy"));
   const std::string bytes = read_file(path("p.npy"));
   const NpyArray array = parse_npy(std::as_bytes(std::span(bytes)), "p.npy");
-  ASSERT_THAT(array.shape, ::testing::ElementsAre(kRows));
+  ASSERT_THAT(array.shape, ::testing::ElementsAre(kPredictedRows));
   float last = 0;
   std::memcpy(&last, array.data.data() + array.data.size() - sizeof(last), sizeof(last));
   EXPECT_EQ(last, std::stof(whole.back()));
@@ -244,7 +244,7 @@ TEST_F(PredictTest, BadRecordsAreRefusedOrHaveALineWithoutAPrediction) {
       AllOf(HasSubstr("bad.csv' line 4"), HasSubstr("'old' is not a number")));
   EXPECT_FALSE(std::filesystem::exists(path("p.csv")));
   const json result = predict(bad, path("p.csv"), {"--max-bad-records", "2"});
-  EXPECT_EQ(result["rows"], kRows);
+  EXPECT_EQ(result["rows"], kPredictedRows);
   EXPECT_EQ(result["bad_records"], 2);
   std::vector<std::string> good = lines_of(read_file(path("good-out.csv")));
   good[3] = "2,";
@@ -263,7 +263,7 @@ TEST_F(PredictTest, EvaluateMeasuresWhatTrainingMeasuredAtItsEnd) {
                    "PRECISION_AT_K",
                    "--set", "evaluation.k=5"}));
   const json evaluated = result_in(out);
-  EXPECT_EQ(evaluated["rows"], kRows) << out;
+  EXPECT_EQ(evaluated["rows"], kPredictedRows) << out;
   EXPECT_EQ(evaluated["step"], 60);
   for (const char* metric :
        {"auc", "log_loss", "pr_auc", "calibration", "group_auc", "accuracy", "ndcg_at_5", "precision_at_5"}) {
@@ -277,7 +277,7 @@ TEST_F(PredictTest, EvaluateMeasuresWhatTrainingMeasuredAtItsEnd) {
   double loss = 0, promised = 0, observed = 0;
   for (std::size_t r = 0; r < predicted.size(); ++r) {
     const double p = std::stod(predicted[r]), y = rows_[r][5] == "1" ? 1 : 0;
-    loss -= std::log(y > 0 ? p : 1 - p) / kRows;
+    loss -= std::log(y > 0 ? p : 1 - p) / kPredictedRows;
     promised += p;
     observed += y;
   }

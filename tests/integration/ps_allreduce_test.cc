@@ -16,10 +16,10 @@ namespace {
 using ::testing::HasSubstr;
 using Strings = std::vector<std::string>;
 
-constexpr int kSteps = 20;
+constexpr int kMixedSteps = 20;
 
 /// A bag and a table for two columns.
-constexpr const char* kJob = R"(
+constexpr const char* kMixedJob = R"(
 name: "both" seed: 3 steps: 20
 model { name: "din" hidden: 8 embedding_dim: 8 sparse_tables: true }
 input {
@@ -39,7 +39,7 @@ runtime { intra_op_threads: 1 device: CPU }
 
 class PsAllReduceTest : public IntegrationTest {
  protected:
-  Job job(Strings more = {}) const { return {write("job.pbtxt", kJob), "", std::move(more)}; }
+  Job job(Strings more = {}) const { return {write("job.pbtxt", kMixedJob), "", std::move(more)}; }
   Job both(Strings more = {}) const { return job(std::move(more)).with({"strategy.kind=PS_ALLREDUCE"}); }
 
   /// The losses, the same on all workers: of the global batch.
@@ -72,7 +72,7 @@ TEST_F(PsAllReduceTest, OneWorkerHasTheBitsOfOneProcess) {
   for (const std::string optimizer : {"ADAM", "ADAGRAD", "SGD"}) {
     const Strings set{"optimizer.kind=" + optimizer};
     const std::vector<float> local = train("local-" + optimizer, job(set));
-    ASSERT_EQ(local.size(), std::size_t{kSteps});
+    ASSERT_EQ(local.size(), std::size_t{kMixedSteps});
     EXPECT_LT(local.back(), local.front()) << "it learns";
     EXPECT_EQ(losses("one-" + optimizer, both(set), {1, 2}), local) << optimizer;
   }
@@ -142,7 +142,7 @@ TEST_F(PsAllReduceTest, TheLauncherStartsIt) {
   arguments.insert(arguments.end(), train.begin(), train.end());
   const auto launcher = run("launch", arguments);
   EXPECT_EQ(launcher->exit_code(), 0) << launcher->err();
-  EXPECT_EQ(result_of(*launcher).steps, std::uint64_t{kSteps});
+  EXPECT_EQ(result_of(*launcher).steps, std::uint64_t{kMixedSteps});
 }
 
 TEST_F(PsAllReduceTest, AnEvaluationSeesRowsAndOtherVariables) {

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using Strings = std::vector<std::string>;
 
 /// 10,007 rows of 8 numbers; a worker's batch names at most 80 of them.
-constexpr const char* kJob = R"(
+constexpr const char* kCachedJob = R"(
 name: "cached" seed: 5 steps: 1000
 model { name: "din" hidden: 8 embedding_dim: 8 sparse_tables: true }
 input {
@@ -34,7 +34,7 @@ class PsCacheJobTest : public IntegrationTest {
  protected:
   Path train_into(const std::string& name, const std::string& kind, const Strings& set) {
     const Path root = directory() / (name + "-checkpoints");
-    Job job{write("job.pbtxt", kJob), "", checkpoints_in(root, 0)};
+    Job job{write("job.pbtxt", kCachedJob), "", checkpoints_in(root, 0)};
     Cluster cluster(directory() / name, job.with({"strategy.kind=" + kind}).with(set), {2, 1});
     cluster.expect_success();
     if (name != "none") {
@@ -64,7 +64,7 @@ TEST_F(PsCacheJobTest, AfterAThousandStepsTheCheckpointIsThatOfARunWithout) {
 }
 
 TEST_F(PsCacheJobTest, FewerRowsThanABatchNeedsAreRefused) {
-  Job job{write("job.pbtxt", kJob), "", {"strategy.kind=PS", "strategy.ps.cache_rows=79"}};
+  Job job{write("job.pbtxt", kCachedJob), "", {"strategy.kind=PS", "strategy.ps.cache_rows=79"}};
   Cluster cluster(directory() / "job", job, {2, 1});
   EXPECT_EQ(cluster.worker(0).exit_code(), 2);
   EXPECT_THAT(cluster.worker(0).err(), HasSubstr("a batch may name 80 rows"));

@@ -14,6 +14,7 @@
 
 #include "tests/integration/checkpoints.h"
 #include "tests/integration/drawn_job.h"
+#include "tests/integration/exit_codes.h"
 
 namespace braid::integration {
 namespace {
@@ -21,10 +22,9 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
-constexpr int kSteps = 120, kCheckpointEvery = 9;
-constexpr int kPeerLost = 138, kTerminated = 143, kKilled = 137;
-constexpr auto kDeadline = 6s, kStartDeadline = 25s;
-constexpr auto kSlack = 30s;
+constexpr int kDrawnSteps = 120, kCheckpointEvery = 9;
+constexpr auto kDrawnDeadline = 6s, kDrawnStartDeadline = 25s;
+constexpr auto kDrawnSlack = 30s;
 
 enum class Fault { Kill, Freeze, Ask, Pause };
 
@@ -93,7 +93,7 @@ class RandomFaults : public IntegrationTest {
   }
 
   static void expect_ends(Cluster& cluster, const DrawnFault& fault, const Cluster::Shape& shape) {
-    const auto end = std::chrono::steady_clock::now() + kDeadline + kStartDeadline + kSlack;
+    const auto end = std::chrono::steady_clock::now() + kDrawnDeadline + kDrawnStartDeadline + kDrawnSlack;
     Process& victim = victim_of(cluster, fault);
     const bool is_gone = fault.kind == Fault::Freeze || fault.kind == Fault::Kill;
     for (int i = 0; i < shape.workers + shape.servers; ++i) {
@@ -127,18 +127,18 @@ class RandomFaults : public IntegrationTest {
   }
 
   void suffers(std::uint64_t seed) {
-    const DrawnJob drawn = draw_job(seed, kSteps);
+    const DrawnJob drawn = draw_job(seed, kDrawnSteps);
     const Cluster::Shape shape = drawn.first.shape;
     const DrawnFault fault = draw_fault(seed, shape);
     SCOPED_TRACE(fmt::format("seed {}: {}: {}", seed, fault.text(), drawn.text()));
     const Path root = directory() / std::to_string(seed);
-    const Job plain = drawn.plain(kSteps).with(drawn.first.settings);
+    const Job plain = drawn.plain(kDrawnSteps).with(drawn.first.settings);
     Cluster undisturbed(root / "undisturbed", plain, shape);
     undisturbed.expect_success();
     const Job job = plain.with(checkpoints_in(root / "checkpoints", kCheckpointEvery))
-                        .with({fmt::format("strategy.deadline_seconds={}", kDeadline.count()),
-                               fmt::format("strategy.start_deadline_seconds={}", kStartDeadline.count()),
-                               fmt::format("strategy.server_idle_seconds={}", kDeadline.count())});
+                        .with({fmt::format("strategy.deadline_seconds={}", kDrawnDeadline.count()),
+                               fmt::format("strategy.start_deadline_seconds={}", kDrawnStartDeadline.count()),
+                               fmt::format("strategy.server_idle_seconds={}", kDrawnDeadline.count())});
     {
       Cluster cluster(root / "job", job, shape);
       inflict(victim_of(cluster, fault), fault);

@@ -14,18 +14,19 @@ namespace braid::integration {
 namespace {
 
 constexpr double kLossTolerance = 2e-4, kQualityTolerance = 2e-3;
-constexpr int kSteps = 10;
+constexpr int kDrawnJobSteps = 10;
 
 class RandomJobs : public IntegrationTest {
  protected:
   /// The losses of all steps, and the quality behind the last, of the job as it was drawn.
   std::pair<std::vector<double>, std::optional<double>> trained(const DrawnJob& drawn, const Path& root) {
     if (drawn.cut == 0) {
-      Cluster cluster(root / "drawn", drawn.plain(kSteps).with(drawn.first.settings), drawn.first.shape);
+      Cluster cluster(root / "drawn", drawn.plain(kDrawnJobSteps).with(drawn.first.settings),
+                      drawn.first.shape);
       cluster.expect_success();
       return {cluster.mean_losses(), result_of(cluster.worker(0)).quality};
     }
-    const Job saved = drawn.plain(kSteps).with(checkpoints_in(root / "checkpoints", kSteps));
+    const Job saved = drawn.plain(kDrawnJobSteps).with(checkpoints_in(root / "checkpoints", kDrawnJobSteps));
     Cluster first(root / "first", saved.with(drawn.first.settings).with({fmt::format("steps={}", drawn.cut)}),
                   drawn.first.shape);
     first.expect_success();
@@ -39,7 +40,8 @@ class RandomJobs : public IntegrationTest {
 
   void compare(const DrawnJob& drawn, const Path& root) {
     Cluster alone(root / "alone",
-                  drawn.plain(kSteps).with({"streams.policy=NONE", "streams.batch_siblings=OFF"}), {});
+                  drawn.plain(kDrawnJobSteps).with({"streams.policy=NONE", "streams.batch_siblings=OFF"}),
+                  {});
     alone.expect_success();
     const auto [losses, quality] = trained(drawn, root);
     if (HasFailure()) return;
@@ -55,7 +57,7 @@ class RandomJobs : public IntegrationTest {
 TEST_F(RandomJobs, TrainAsInOneProcess) {
   const std::uint64_t first = number_of("BRAID_RANDOM_SEED", 1), jobs = number_of("BRAID_RANDOM_JOBS", 20);
   for (std::uint64_t seed = first; seed < first + jobs; ++seed) {
-    const DrawnJob drawn = draw_job(seed, kSteps);
+    const DrawnJob drawn = draw_job(seed, kDrawnJobSteps);
     SCOPED_TRACE(fmt::format("seed {}: {}", seed, drawn.text()));
     compare(drawn, directory() / std::to_string(seed));
     if (HasFatalFailure()) return;

@@ -15,13 +15,13 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr int kSteps = 300;
+constexpr int kResumedSteps = 300;
 constexpr int kEvery = 20;
 
 /// Waits until a random checkpoint of the first half, and a random while longer.
 void wait_for_random_moment(Process& leader) {
   static std::mt19937 random(std::random_device{}());
-  const int step = kEvery * std::uniform_int_distribution(1, kSteps / kEvery / 2)(random);
+  const int step = kEvery * std::uniform_int_distribution(1, kResumedSteps / kEvery / 2)(random);
   EXPECT_TRUE(leader.says("checkpoint of step " + std::to_string(step) + ":")) << leader.err();
   std::this_thread::sleep_for(microseconds(std::uniform_int_distribution(0, 20000)(random)));
 }
@@ -36,7 +36,7 @@ class ResumeTest : public IntegrationTest {
   /// manifest.
   static Job job(const std::string& strategy = "LOCAL") {
     return wide_deep().with(
-        {"steps=" + std::to_string(kSteps), "strategy.kind=" + strategy, "streams.policy=COST"});
+        {"steps=" + std::to_string(kResumedSteps), "strategy.kind=" + strategy, "streams.policy=COST"});
   }
   Job job_in(const Path& root, const std::string& strategy = "LOCAL") const {
     return job(strategy).with(checkpoints_in(root, kEvery));
@@ -83,7 +83,7 @@ TEST_F(ResumeTest, TerminatedALocalRunSavesThatStepAndResumesToTheSameBits) {
   ASSERT_EQ(stopped->worker(0).exit_code(), 143);
   const Result result = result_of(stopped->worker(0));
   EXPECT_EQ(result.exit, 143);
-  EXPECT_LT(result.last_step, std::uint64_t{kSteps});
+  EXPECT_LT(result.last_step, std::uint64_t{kResumedSteps});
   EXPECT_THAT(checkpointed_steps(root), ::testing::Contains(result.last_step));
 
   Cluster resumed(directory() / "resumed", job_in(root), {}, {"--resume"});
@@ -141,7 +141,7 @@ TEST_P(StopTest, AllStopAfterTheSameStepAndResumeToTheSameBits) {
     EXPECT_EQ(stopped->server(s).exit_code(), 143) << stopped->server(s).err();
   const std::uint64_t step = result_of(stopped->worker(0)).last_step;
   EXPECT_EQ(result_of(stopped->worker(1)).last_step, step);
-  EXPECT_LT(step, std::uint64_t{kSteps});
+  EXPECT_LT(step, std::uint64_t{kResumedSteps});
   EXPECT_THAT(checkpointed_steps(root), ::testing::Contains(step));
 
   Cluster resumed(directory() / "resumed", job_in(root, c.strategy), {2, c.servers_afterwards}, {"--resume"});

@@ -8,6 +8,7 @@
 
 #include "launch/signal_pipe.h"
 #include "tests/integration/checkpoints.h"
+#include "tests/integration/exit_codes.h"
 #include "tests/support/eventually.h"
 
 namespace braid::integration {
@@ -17,8 +18,6 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
-
-constexpr int kTerminated = 143;
 
 class StopFaultTest : public IntegrationTest {
  protected:

@@ -13,7 +13,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr const char* kJob = R"(
+constexpr const char* kTensorJob = R"(
 name: "cut" seed: 3 steps: 20
 model { name: "din" hidden: 16 hidden: 8 embedding_dim: 8 sparse_tables: true }
 input {
@@ -33,7 +33,7 @@ runtime { intra_op_threads: 1 device: CPU }
 class TensorTest : public IntegrationTest {
  protected:
   Job job(std::vector<std::string> more = {}) const {
-    return {write("job.pbtxt", kJob), "", std::move(more)};
+    return {write("job.pbtxt", kTensorJob), "", std::move(more)};
   }
   static Job cut(const Job& job, int data = 1) {
     return job.with({"strategy.kind=TENSOR", "strategy.mesh.data=" + std::to_string(data),

@@ -15,8 +15,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const Path kFiles = Path(BRAID_SOURCE_DIR) / "tests/integration/training_controls";
-constexpr int kSteps = 60;
+const Path kControlFiles = Path(BRAID_SOURCE_DIR) / "tests/integration/training_controls";
+constexpr int kControlSteps = 60;
 
 /// The job of make.py; `weighted`: with its column of weights.
 std::string job_text(bool weighted) {
@@ -45,13 +45,13 @@ class TrainingControlsTest : public IntegrationTest {
  protected:
   Job job(const std::vector<std::string>& set, bool weighted = false) {
     const std::string name = weighted ? "weighted.pbtxt" : "job.pbtxt";
-    return Job{write(name, job_text(weighted)), kFiles, {}}.with(set);
+    return Job{write(name, job_text(weighted)), kControlFiles, {}}.with(set);
   }
   /// Losses from the initial values of make.py, whose checkpoint is made here.
   std::vector<double> from_given_values(const std::string& name, const Job& job) {
     const Path values = directory() / (name + "-values");
-    const auto import = run(name + "-import", {"ckpt", "import", (kFiles / "initial.npz").string(), "--out",
-                                               values.string(), "--step", "0"});
+    const auto import = run(name + "-import", {"ckpt", "import", (kControlFiles / "initial.npz").string(),
+                                               "--out", values.string(), "--step", "0"});
     EXPECT_EQ(import->exit_code(), 0) << import->err();
     Cluster cluster(directory() / name, job.with({"checkpoint.directory=" + values.string()}), {},
                     {"--resume"});
@@ -73,11 +73,11 @@ class TrainingControlsTest : public IntegrationTest {
 };
 
 TEST_F(TrainingControlsTest, LoseWhatTensorFlowsOptimizersLoseOnTheSameRows) {
-  const auto file = nlohmann::json::parse(std::ifstream(kFiles / "losses.json"));
+  const auto file = nlohmann::json::parse(std::ifstream(kControlFiles / "losses.json"));
   for (const auto& example : file["cases"]) {
     const std::string name = example["name"];
     const std::vector<double> expected = example["losses"];
-    ASSERT_EQ(expected.size(), std::size_t{kSteps});
+    ASSERT_EQ(expected.size(), std::size_t{kControlSteps});
     const Job with = job(example["set"].get<std::vector<std::string>>(), example["weighted"]);
     const double worst = worst_difference(from_given_values(name, with), expected);
     std::printf("%-17s largest difference from TensorFlow's losses %.2g\n", name.c_str(), worst);

@@ -13,13 +13,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kRows = 17, kSteps = 30;
+constexpr int kUnevenRows = 17, kSteps = 30;
 constexpr double kNear = 1e-6;
 
 /// Worker r's rows of a batch of 17.
 std::vector<int> parts(int workers) {
   std::vector<int> rows;
-  for (int r = 0; r < workers; ++r) rows.push_back(kRows / workers + (r < kRows % workers ? 1 : 0));
+  for (int r = 0; r < workers; ++r)
+    rows.push_back(kUnevenRows / workers + (r < kUnevenRows % workers ? 1 : 0));
   return rows;
 }
 
@@ -81,7 +82,7 @@ runtime { intra_op_threads: 1 device: CPU }
       ASSERT_EQ(its.size(), losses.size());
       // Under ALLREDUCE every worker has the mean over all rows.
       const double weight =
-          how.servers > 0 ? share[static_cast<std::size_t>(w)] / double{kRows} : 1.0 / how.workers;
+          how.servers > 0 ? share[static_cast<std::size_t>(w)] / double{kUnevenRows} : 1.0 / how.workers;
       for (std::size_t i = 0; i < its.size(); ++i) losses[i] += weight * double{its[i]};
     }
     for (std::size_t i = 0; i < losses.size(); ++i)
@@ -105,7 +106,7 @@ TEST_P(UnevenTest, SeventeenRowsLoseAndLearnAsWithOneWorker) {
 }
 
 TEST_P(UnevenTest, ShardedRowsDoTheSame) {
-  write("rows.csv", rows(0, kRows));
+  write("rows.csv", rows(0, kUnevenRows));
   const std::string files = "train_files: 'rows.csv'";
   expect_as_alone(job(files, "a"), root("a"), job(files + " shard: ROWS", "b"), root("b"));
 }

@@ -36,7 +36,7 @@ Cluster::Shape with_token(int servers, int workers, bool unix_socket = false) {
   return {servers, workers, unix_socket, seconds(30), {{}, kToken}};
 }
 
-std::unique_ptr<PsClient> ready_worker(Cluster& cluster, int worker, const TableSet& set) {
+std::unique_ptr<PsClient> started_worker(Cluster& cluster, int worker, const TableSet& set) {
   auto client = cluster.client(worker);
   client->create_tables(set, soon());
   if (worker == 0) client->set_dense("w", std::vector<float>(kElements), soon());
@@ -92,7 +92,7 @@ std::vector<float> train(Cluster& cluster, int workers, std::uint64_t steps,
 TEST(PsStrangerTest, WithoutTheTokenNobodyIsServed) {
   for (const bool unix_socket : {false, true}) {
     Cluster cluster(with_token(1, 1, unix_socket));
-    auto client = ready_worker(cluster, 0, one_table(1));
+    auto client = started_worker(cluster, 0, one_table(1));
     for (const comm::Security& security : {comm::Security{{}, kOther}, comm::Security{}}) {
       const auto began = std::chrono::steady_clock::now();
       EXPECT_THAT(
@@ -112,8 +112,8 @@ TEST(PsStrangerTest, WithoutTheTokenNobodyIsServed) {
 
 TEST(PsStrangerTest, CheckpointsGoOnlyIntoTheJobsDirectoryAndComeFromThere) {
   Cluster cluster(with_token(1, 2));
-  auto leader = ready_worker(cluster, 0, one_table(2));
-  auto worker = ready_worker(cluster, 1, one_table(2));
+  auto leader = started_worker(cluster, 0, one_table(2));
+  auto worker = started_worker(cluster, 1, one_table(2));
   const std::filesystem::path inside = scratch_path("-inside");
   std::filesystem::create_directories(inside);
   const auto outside =
@@ -152,7 +152,7 @@ TEST(PsStrangerTest, AServerWhoseJobHasNoDirectoryTakesNoCheckpoints) {
 
 TEST(PsStrangerTest, AWorkerThatIsAliveIsNotReplaced) {
   Cluster cluster(with_token(1, 1));
-  auto client = ready_worker(cluster, 0, one_table(1));
+  auto client = started_worker(cluster, 0, one_table(1));
   EXPECT_THAT(
       message_of<Unavailable>([&] {
         PsClient::connect(stranger(cluster, {{}, kToken}), WaitContext::with_timeout(milliseconds(700)));
@@ -169,7 +169,7 @@ TEST(PsStrangerTest, AWorkerThatIsAliveIsNotReplaced) {
 
 TEST(PsStrangerTest, APayloadForNobodyTakesNoMemory) {
   Cluster cluster({1, 1});  // loopback without a token: everybody is heard
-  auto client = ready_worker(cluster, 0, one_table(1));
+  auto client = started_worker(cluster, 0, one_table(1));
   PushHead head;
   head.sender = {1, 1, 4711, 1, 0};
   head.dense = {{0, 1, std::uint64_t{75} << 20}};
@@ -213,7 +213,7 @@ TEST(PsStrangerTest, TenThousandStrangersAtEachPortDoNotChangeABit) {
 TEST(PsStrangerTest, TheOtherServersHearOfALostOne) {
   Cluster cluster(with_token(2, 1));
   TableSet set = one_table(1, Consistency::Asp);
-  auto client = ready_worker(cluster, 0, set);
+  auto client = started_worker(cluster, 0, set);
   EXPECT_EQ(client->report_lost_server(soon()), "") << "all are there";
   EXPECT_EQ(cluster.server(0).job_end(), std::nullopt);
   const std::string address = cluster.server(1).grpc_address();
@@ -229,7 +229,7 @@ TEST(PsStrangerTest, TheOtherServersHearOfALostOne) {
 
 TEST(PsStrangerTest, AServerThatCameBackEmptyIsALostOne) {
   Cluster cluster(with_token(2, 1));
-  auto client = ready_worker(cluster, 0, one_table(1, Consistency::Asp));
+  auto client = started_worker(cluster, 0, one_table(1, Consistency::Asp));
   cluster.restart_server(1);
   EXPECT_THAT(client->report_lost_server(soon()), HasSubstr("server 1 ("));
   EXPECT_EQ(cluster.server(0).job_end(), JobEnd::Lost);
@@ -252,7 +252,7 @@ TEST(PsStrangerTest, AStopBeforeTheStartEndsTheOthersWait) {
 
 TEST(PsStrangerTest, AStopAfterTheStartLeavesTheJobAlone) {
   Cluster cluster(with_token(1, 1));
-  auto client = ready_worker(cluster, 0, one_table(1));
+  auto client = started_worker(cluster, 0, one_table(1));
   client->stop_before_start(soon());
   EXPECT_EQ(cluster.server(0).job_end(), std::nullopt);
   std::vector<float> w(kElements);

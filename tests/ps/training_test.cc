@@ -53,14 +53,14 @@ class ReferenceModel {
   std::vector<ReferenceVariable> sparse_;
 };
 
-std::vector<std::int64_t> all_keys() {
+std::vector<std::int64_t> keys_of_model() {
   std::vector<std::int64_t> keys(kRows);
   for (std::int64_t k = 0; k < kRows; ++k) keys[static_cast<std::size_t>(k)] = k;
   return keys;
 }
 
 /// Every value of the model, read without inserting.
-std::vector<std::vector<float>> read_all(PsClient& client, std::uint64_t version) {
+std::vector<std::vector<float>> read_model(PsClient& client, std::uint64_t version) {
   const TableSet& set = client.tables();
   std::vector<std::vector<float>> out;
   PullRequest pull;
@@ -70,7 +70,7 @@ std::vector<std::vector<float>> read_all(PsClient& client, std::uint64_t version
     out.emplace_back(static_cast<std::size_t>(set.dense[t].elements));
     pull.dense.push_back({static_cast<int>(t), out.back()});
   }
-  const auto keys = all_keys();
+  const auto keys = keys_of_model();
   out.emplace_back(keys.size() * static_cast<std::size_t>(set.sparse[0].dim));
   pull.sparse.push_back({0, keys, out.back().data(), true});
   client.pull(std::move(pull), soon());
@@ -156,7 +156,7 @@ TEST_P(BspTrainingTest, EqualsTheSerialReferenceBitwise) {
       random_delay();
       push_step(client, worker, step, c.optimizer);
     }
-    if (worker == 0) result = read_all(client, kSteps);
+    if (worker == 0) result = read_model(client, kSteps);
     client.leave(soon());
   });
   for (std::uint64_t step = 0; step < kSteps; ++step) reference.round(step, params_of(step, c.workers));

@@ -18,7 +18,7 @@ Tensor part_of(const std::shared_ptr<std::byte[]>& block, std::size_t offset, st
           Domain::Host};
 }
 
-class CopyListTest : public testing::Test {
+class CopyListTest : public ::testing::Test {
  protected:
   std::shared_ptr<std::byte[]> block_{new std::byte[1024]};
   std::array<std::byte, 1024> device_{};

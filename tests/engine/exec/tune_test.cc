@@ -16,7 +16,7 @@
 namespace braid::testing {
 namespace {
 
-AttrMap us(std::int64_t us) { return {{"us", us}}; }
+AttrMap taking_us(std::int64_t us) { return {{"us", us}}; }
 
 CompileOptions auto_on(int streams) {
   CompileOptions options;
@@ -39,7 +39,7 @@ TestGraph sleepers(int branches, std::int64_t node_us) {
   std::vector<ValueRef> ends;
   for (int b = 0; b < branches; ++b) {
     std::vector<ValueRef> chain;
-    for (int i = 0; i < 5; ++i) chain = {g.add("test.Sleep", chain, us(node_us))};
+    for (int i = 0; i < 5; ++i) chain = {g.add("test.Sleep", chain, taking_us(node_us))};
     ends.push_back(chain[0]);
   }
   g.mix(ends, 1, "end");
@@ -82,8 +82,8 @@ TEST(TuneTest, S8_MeasuredCostsBeatModelledOnes) {
   // Ops that claim to take long and do not: by the model streams pay, measured they do not.
   TestGraph g;
   std::vector<ValueRef> ends;
-  for (int b = 0; b < 4; ++b) ends.push_back(g.add("test.Nop", {}, us(500)));
-  g.add("test.Nop", ends, us(1), "end");
+  for (int b = 0; b < 4; ++b) ends.push_back(g.add("test.Nop", {}, taking_us(500)));
+  g.add("test.Nop", ends, taking_us(1), "end");
   const CompileRequest request{{}, {"end"}, {}};
   EXPECT_NE(compile(g.graph, request, auto_on(4))->policy, StreamPolicy::None);
   in_some_attempt([&] { EXPECT_EQ(tune(g, request, 4).policy, StreamPolicy::None); });
@@ -91,8 +91,9 @@ TEST(TuneTest, S8_MeasuredCostsBeatModelledOnes) {
 
 TEST(TuneTest, S9_OpsThatNeedOtherProcessesAreNotRun) {
   TestGraph g;  // test.Never would never complete
-  const ValueRef pulled = g.add("test.Never", {}, us(200), "pull");
-  g.mix({pulled, g.add("test.Sleep", {}, us(5000)), g.add("test.Sleep", {}, us(5000))}, 1, "end");
+  const ValueRef pulled = g.add("test.Never", {}, taking_us(200), "pull");
+  g.mix({pulled, g.add("test.Sleep", {}, taking_us(5000)), g.add("test.Sleep", {}, taking_us(5000))}, 1,
+        "end");
   in_some_attempt([&] {
     const StreamPlan plan = tune(g, {{}, {"end"}, {}}, 2);
     EXPECT_NE(plan.policy, StreamPolicy::None) << plan.why;
@@ -102,8 +103,8 @@ TEST(TuneTest, S9_OpsThatNeedOtherProcessesAreNotRun) {
 
 TEST(TuneTest, WhatMayTalkToOthersOnTrialIsRunAndTimed) {
   TestGraph g;  // the modelled time of a pull of nothing is 50 us, and it takes 3000
-  const ValueRef pulled = g.add("test.Pull", {}, us(3000), "pull");
-  g.mix({pulled, g.add("test.Sleep", {}, us(300))}, 1, "end");
+  const ValueRef pulled = g.add("test.Pull", {}, taking_us(3000), "pull");
+  g.mix({pulled, g.add("test.Sleep", {}, taking_us(300))}, 1, "end");
   const StreamPlan plan = tune(g, {{}, {"end"}, {}}, 2, {.real = {Lane::Pull}});
   ASSERT_TRUE(plan.costs.contains("pull")) << plan.why;
   EXPECT_GE(plan.costs.at("pull"), 3000);

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::Interpreter;
 
-const std::string kFloat = "attr { key: 'T' value { type: DT_FLOAT } } ";
+const std::string kFloatType = "attr { key: 'T' value { type: DT_FLOAT } } ";
 
 std::string placeholder(const std::string& name, const std::string& type) {
   return node(name, "Placeholder", "",
@@ -26,14 +26,15 @@ std::string placeholder(const std::string& name, const std::string& type) {
 std::string choice(const std::string& inside = "") {
   return placeholder("p", "DT_BOOL") + placeholder("x", "DT_FLOAT") +
          node("cond/pred_id", "Identity", "p", "attr { key: 'T' value { type: DT_BOOL } } ") +
-         node("cond/Switch", "Switch", "x cond/pred_id", kFloat) +
-         node("cond/square", "Mul", "cond/Switch:1 cond/Switch:1", kFloat) +
-         node("cond/minus", "Neg", "cond/Switch", kFloat) + inside +
-         node("cond/Merge", "Merge", "cond/minus cond/square", kFloat + "attr { key: 'N' value { i: 2 } } ") +
-         node("y", "Identity", "cond/Merge", kFloat);
+         node("cond/Switch", "Switch", "x cond/pred_id", kFloatType) +
+         node("cond/square", "Mul", "cond/Switch:1 cond/Switch:1", kFloatType) +
+         node("cond/minus", "Neg", "cond/Switch", kFloatType) + inside +
+         node("cond/Merge", "Merge", "cond/minus cond/square",
+              kFloatType + "attr { key: 'N' value { i: 2 } } ") +
+         node("y", "Identity", "cond/Merge", kFloatType);
 }
 
-float run(const std::string& text, bool p, float x) {
+float run_choice(const std::string& text, bool p, float x) {
   const Graph graph = import_graph(parse_graph(text), "graph", {.roots = {"y"}});
   Interpreter interpreter(graph);
   return interpreter.run({{"p", Tensor::scalar<bool>(p)}, {"x", Tensor::scalar<float>(x)}}, {"y"})[0]
@@ -41,26 +42,28 @@ float run(const std::string& text, bool p, float x) {
 }
 
 TEST(ChooseBranchesTest, AMergeIsAChoiceBetweenBothBranches) {
-  EXPECT_EQ(run(choice(), true, 3), 9);
-  EXPECT_EQ(run(choice(), false, 3), -3);
+  EXPECT_EQ(run_choice(choice(), true, 3), 9);
+  EXPECT_EQ(run_choice(choice(), false, 3), -3);
 }
 
 TEST(ChooseBranchesTest, ABranchThatPassesItsValueOnIsOne) {
   std::string text = choice();
   text.replace(text.find("input: 'cond/minus'"), 19, "input: 'cond/Switch'");
-  EXPECT_EQ(run(text, true, 3), 9);
-  EXPECT_EQ(run(text, false, 3), 3);
+  EXPECT_EQ(run_choice(text, true, 3), 9);
+  EXPECT_EQ(run_choice(text, false, 3), 3);
 }
 
 TEST(ChooseBranchesTest, ConditionalsMayBeNested) {
   // Inside of the branch where p is: q ? x * x : x + x.
-  const std::string text =
-      placeholder("q", "DT_BOOL") + placeholder("p", "DT_BOOL") + placeholder("x", "DT_FLOAT") +
-      node("Switch", "Switch", "x p", kFloat) +
-      node("q_in", "Switch", "q p", "attr { key: 'T' value { type: DT_BOOL } } ") +
-      node("inner", "Switch", "Switch:1 q_in:1", kFloat) + node("square", "Mul", "inner:1 inner:1", kFloat) +
-      node("twice", "AddV2", "inner inner", kFloat) + node("chosen", "Merge", "square twice", kFloat) +
-      node("minus", "Neg", "Switch", kFloat) + node("y", "Merge", "chosen minus", kFloat);
+  const std::string text = placeholder("q", "DT_BOOL") + placeholder("p", "DT_BOOL") +
+                           placeholder("x", "DT_FLOAT") + node("Switch", "Switch", "x p", kFloatType) +
+                           node("q_in", "Switch", "q p", "attr { key: 'T' value { type: DT_BOOL } } ") +
+                           node("inner", "Switch", "Switch:1 q_in:1", kFloatType) +
+                           node("square", "Mul", "inner:1 inner:1", kFloatType) +
+                           node("twice", "AddV2", "inner inner", kFloatType) +
+                           node("chosen", "Merge", "square twice", kFloatType) +
+                           node("minus", "Neg", "Switch", kFloatType) +
+                           node("y", "Merge", "chosen minus", kFloatType);
   const Graph graph = import_graph(parse_graph(text), "graph", {.roots = {"y"}});
   Interpreter interpreter(graph);
   const auto of = [&](bool p, bool q) {
@@ -81,15 +84,15 @@ TEST(ChooseBranchesTest, AnAssertHoldsWhereItsBranchIsTaken) {
                                     "attr { key: 'dtype' value { type: DT_FLOAT } } attr { key: 'value' "
                                     "value { tensor { dtype: DT_FLOAT "
                                     "tensor_shape {} float_val: 0 } } } ") +
-                               node("cond/positive", "Greater", "cond/Switch:1 zero", kFloat) +
+                               node("cond/positive", "Greater", "cond/Switch:1 zero", kFloatType) +
                                node("cond/Assert", "Assert", "cond/positive x",
                                     "attr { key: 'T' value { list { type: DT_FLOAT } } } ");
   std::string text = choice(positive);
   text.replace(text.find("name: 'y' op: 'Identity' input: 'cond/Merge'"), 44,
                "name: 'y' op: 'Identity' input: 'cond/Merge' input: '^cond/Assert'");
-  EXPECT_EQ(run(text, true, 3), 9);
-  EXPECT_EQ(run(text, false, -3), 3) << "the branch with the Assert is not taken";
-  EXPECT_THAT(message_of([&] { run(text, true, -3); }), HasSubstr("cond/Assert"));
+  EXPECT_EQ(run_choice(text, true, 3), 9);
+  EXPECT_EQ(run_choice(text, false, -3), 3) << "the branch with the Assert is not taken";
+  EXPECT_THAT(message_of([&] { run_choice(text, true, -3); }), HasSubstr("cond/Assert"));
 }
 
 TEST(ChooseBranchesTest, NoNanComesOutOfABranchThatIsNotTaken) {
@@ -120,7 +123,7 @@ TEST(ChooseBranchesTest, NoNanComesOutOfABranchThatIsNotTaken) {
 }
 
 TEST(ChooseBranchesTest, AnEffectInsideOfABranchIsRefused) {
-  std::string text = choice(node("cond/print", "Print", "cond/square x", kFloat));
+  std::string text = choice(node("cond/print", "Print", "cond/square x", kFloatType));
   text.replace(text.find("input: 'cond/square'", text.find("Merge")), 20, "input: 'cond/print'");
   EXPECT_THAT(message_of([&] { import_graph(parse_graph(text), "graph", {.roots = {"y"}}); }),
               HasSubstr("[Print] node 'cond/print': it has an effect inside of a branch of tf.cond"));

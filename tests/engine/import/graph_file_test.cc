@@ -54,8 +54,8 @@ TEST_F(GraphFileTest, OpsThatPassesMakeAreRefused) {
   const fs::path file =
       write("own.pbtxt", "node { name: 'a' op: 'braid.PadGrad' } node { name: 'b' op: 'braid.Dropout' }");
   EXPECT_THAT(message_of([&] { read_graph_file(file); }),
-              testing::AllOf(testing::HasSubstr("1 nodes have ops that only Braid itself makes"),
-                             testing::HasSubstr("[braid.PadGrad] node 'a'")));
+              ::testing::AllOf(::testing::HasSubstr("1 nodes have ops that only Braid itself makes"),
+                               ::testing::HasSubstr("[braid.PadGrad] node 'a'")));
 }
 
 TEST_F(GraphFileTest, TheGraphOfAMetaGraphOrASavedModelIsRead) {
@@ -89,10 +89,10 @@ TEST_F(GraphFileTest, TheGraphOfAMetaGraphOrASavedModelIsRead) {
   EXPECT_TRUE(same(folder));
   write("saved_model.pb", "\x08\x01" + tagged("train", other) + tagged("gpu", graph));
   EXPECT_THAT(message_of([&] { read_graph_file(folder); }),
-              testing::AllOf(testing::HasSubstr("none of the SavedModel's 2 graphs has the tag 'serve'"),
-                             testing::HasSubstr("'train', 'gpu'")));
+              ::testing::AllOf(::testing::HasSubstr("none of the SavedModel's 2 graphs has the tag 'serve'"),
+                               ::testing::HasSubstr("'train', 'gpu'")));
   fs::remove(folder / "saved_model.pb");
-  EXPECT_THAT(message_of([&] { read_graph_file(folder); }), testing::HasSubstr("it has no saved_model.pb"));
+  EXPECT_THAT(message_of([&] { read_graph_file(folder); }), ::testing::HasSubstr("it has no saved_model.pb"));
   graph.mutable_node()->DeleteSubrange(1, 1);
   EXPECT_TRUE(same(write("one.pb", graph.SerializeAsString())));
   graph.clear_node();

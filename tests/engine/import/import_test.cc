@@ -22,16 +22,16 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::Interpreter;
 
-const std::string kFloat = R"(attr { key: "dtype" value { type: DT_FLOAT } } )";
+const std::string kFloats = R"(attr { key: "dtype" value { type: DT_FLOAT } } )";
 
 std::string constant(const std::string& name, float value) {
-  return "node { name: '" + name + "' op: 'Const' " + kFloat +
+  return "node { name: '" + name + "' op: 'Const' " + kFloats +
          "attr { key: 'value' value { tensor { dtype: DT_FLOAT tensor_shape {} float_val: " +
          std::to_string(value) + " } } } }\n";
 }
 
 std::string variable(const std::string& name) {
-  return "node { name: '" + name + "' op: 'VariableV2' " + kFloat +
+  return "node { name: '" + name + "' op: 'VariableV2' " + kFloats +
          "attr { key: 'shape' value { shape {} } } }\n";
 }
 
@@ -83,7 +83,7 @@ TEST(ImportTest, ACycleIsNamed) {
 }
 
 TEST(ImportTest, APlaceholderOfAnOldGraphHasNoShapeWhereItSaysScalar) {
-  const std::string x = node("x", "Placeholder", "", kFloat + "attr { key: 'shape' value { shape { } } }");
+  const std::string x = node("x", "Placeholder", "", kFloats + "attr { key: 'shape' value { shape { } } }");
   const auto has_rank = [](const Graph& graph) {
     return graph.info(graph.parse_value("x")).shape.has_rank();
   };
@@ -94,7 +94,7 @@ TEST(ImportTest, APlaceholderOfAnOldGraphHasNoShapeWhereItSaysScalar) {
 
 TEST(ImportTest, AttributesThatAreLeftOutHaveTensorFlowsDefaultsAndUnknownOnesAreIgnored) {
   const Graph graph = import_graph(
-      parse_graph("node { name: 'm' op: 'Const' " + kFloat +
+      parse_graph("node { name: 'm' op: 'Const' " + kFloats +
                   "attr { key: 'value' value { tensor { dtype: DT_FLOAT tensor_shape { dim { size: 1 "
                   "} dim { size: 1 } } float_val: -3 } } } }" +
                   node("y", "MatMul", "m m:0") +
@@ -243,7 +243,7 @@ TEST(ImportTest, WindowsOfPoolingMayBeConstants) {
   const std::string ints =
       "attr { key: 'dtype' value { type: DT_INT32 } } attr { key: 'value' value { tensor { dtype: DT_INT32 "
       "tensor_shape { dim { size: 4 } } int_val: [1, 2, 2, 1] } } } }";
-  const std::string image = "node { name: 'x' op: 'Const' " + kFloat +
+  const std::string image = "node { name: 'x' op: 'Const' " + kFloats +
                             "attr { key: 'value' value { tensor { dtype: DT_FLOAT tensor_shape { dim { size: "
                             "1 } dim { size: 2 } dim { "
                             "size: 2 } dim { size: 1 } } float_val: [1, 4, 3, 2] } } } }";

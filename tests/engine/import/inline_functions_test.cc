@@ -59,7 +59,7 @@ std::string function(const std::string& name, const std::string& inputs, const s
 const std::string kCallTwice = "attr { key: 'f' value { func { name: 'twice' } } }";
 const std::string kTwice = function("twice", "x", "y=sum:z:0", inner("sum", "AddV2", "x x"));
 
-std::vector<double> run(const GraphDef& graph, const std::string& fetch) {
+std::vector<double> run_inlined(const GraphDef& graph, const std::string& fetch) {
   const Graph loaded = import_graph(graph);
   Interpreter interpreter(loaded);
   const Tensor value = interpreter.run({}, {fetch})[0];
@@ -67,7 +67,7 @@ std::vector<double> run(const GraphDef& graph, const std::string& fetch) {
   return {data.begin(), data.end()};
 }
 
-std::string error_of(const std::string& text) {
+std::string inlining_error(const std::string& text) {
   return message_of([&] { import_graph(parse_graph(text)); });
 }
 
@@ -75,9 +75,9 @@ TEST(InlineFunctionsTest, BothFormsOfCalls) {
   const GraphDef graph =
       parse_graph(library(kTwice) + constant("a", "float_val: 3", 1) + node("b", "twice", "a") +
                   node("c", "StatefulPartitionedCall", "b:0", kCallTwice) + node("d", "Neg", "c"));
-  EXPECT_EQ(run(graph, "d"), (std::vector<double>{-12}));
-  EXPECT_EQ(run(graph, "c"), (std::vector<double>{12}));
-  EXPECT_EQ(run(graph, "b/sum"), (std::vector<double>{6}));
+  EXPECT_EQ(run_inlined(graph, "d"), (std::vector<double>{-12}));
+  EXPECT_EQ(run_inlined(graph, "c"), (std::vector<double>{12}));
+  EXPECT_EQ(run_inlined(graph, "b/sum"), (std::vector<double>{6}));
 }
 
 // The gradient of a call with a formula of its own is not that of the nodes which the call becomes.
@@ -152,10 +152,10 @@ TEST(InlineFunctionsTest, LaterOutputsOfCallsInsideFunctions) {
       function("outer", "x", "y=sum:z:0",
                inner("call", "PartitionedCall", "x", "attr { key: 'f' value { func { name: 'two' } } }") +
                    inner("named", "two", "x") + inner("sum", "AddV2", "call:output:1 named:s:0"));
-  EXPECT_EQ(
-      run(parse_graph(library(two + outer) + constant("a", "float_val: 3", 1) + node("b", "outer", "a")),
-          "b"),
-      (std::vector<double>{18}));
+  EXPECT_EQ(run_inlined(parse_graph(library(two + outer) + constant("a", "float_val: 3", 1) +
+                                    node("b", "outer", "a")),
+                        "b"),
+            (std::vector<double>{18}));
 }
 
 TEST(InlineFunctionsTest, NamedListsOfOutputs) {
@@ -186,7 +186,7 @@ TEST(InlineFunctionsTest, NamedListsOfOutputs) {
            "DT_INT64 "
            "tensor_shape { } int64_val: 4 } } }") +
       node("y", "parsed", "s n k d f i");
-  EXPECT_EQ(run(parse_graph(graph), "y"), (std::vector<double>{7}));
+  EXPECT_EQ(run_inlined(parse_graph(graph), "y"), (std::vector<double>{7}));
 }
 
 TEST(InlineFunctionsTest, AGuardedAssertionIsTheAssertion) {
@@ -206,12 +206,12 @@ TEST(InlineFunctionsTest, AGuardedAssertionIsTheAssertion) {
                 "attr { key: 'else_branch' value { func { name: 'failing' } } }") +
            node("y", "Identity", "a ^guard");
   };
-  EXPECT_EQ(run(parse_graph(guarded("above")), "y"), (std::vector<double>{3}));
-  EXPECT_THROW(run(parse_graph(guarded("below")), "y"), InvalidArgument);
+  EXPECT_EQ(run_inlined(parse_graph(guarded("above")), "y"), (std::vector<double>{3}));
+  EXPECT_THROW(run_inlined(parse_graph(guarded("below")), "y"), InvalidArgument);
   // Which branch runs matters when the assertion's condition is another one.
   std::string other = guarded("above");
   other.replace(other.find("input: 'above' input: 'above'"), 29, "input: 'above' input: 'below'");
-  EXPECT_THAT(error_of(other), HasSubstr("[If] node 'guard': control flow is not supported"));
+  EXPECT_THAT(inlining_error(other), HasSubstr("[If] node 'guard': control flow is not supported"));
 }
 
 std::string choice(const std::string& condition, const std::string& other_op) {
@@ -227,8 +227,8 @@ std::string choice(const std::string& condition, const std::string& other_op) {
 }
 
 TEST(InlineFunctionsTest, BothBranchesAreComputedAndOneIsChosen) {
-  EXPECT_EQ(run(parse_graph(choice("Greater", "Square")), "y"), (std::vector<double>{-6}));
-  EXPECT_EQ(run(parse_graph(choice("Less", "Square")), "y"), (std::vector<double>{-9}));
+  EXPECT_EQ(run_inlined(parse_graph(choice("Greater", "Square")), "y"), (std::vector<double>{-6}));
+  EXPECT_EQ(run_inlined(parse_graph(choice("Less", "Square")), "y"), (std::vector<double>{-9}));
 }
 
 /// The gradient of loss = (c ? log(w) : w + w) by w, where w is 0: of the branch that is taken, not NaN.
@@ -319,13 +319,13 @@ TEST(InlineFunctionsTest, AnOptionalIsTheValueOfTheBranchThatHasOne) {
 }
 
 TEST(InlineFunctionsTest, BranchesWithEffectsAreRefused) {
-  EXPECT_THAT(error_of(choice("Less", "Print")),
+  EXPECT_THAT(inlining_error(choice("Less", "Print")),
               HasSubstr("[StatelessIf] node 'if': control flow is not supported"));
 }
 
 TEST(InlineFunctionsTest, CallsMayBeNestedTwoHundredDeep) {
-  EXPECT_EQ(run(parse_graph(nested(200)), "b"), (std::vector<double>{-3}));
-  EXPECT_THAT(error_of(nested(202)), HasSubstr("calls of functions are nested more than 200 deep"));
+  EXPECT_EQ(run_inlined(parse_graph(nested(200)), "b"), (std::vector<double>{-3}));
+  EXPECT_THAT(inlining_error(nested(202)), HasSubstr("calls of functions are nested more than 200 deep"));
 }
 
 TEST(InlineFunctionsTest, CallsInsideFunctions) {
@@ -334,7 +334,7 @@ TEST(InlineFunctionsTest, CallsInsideFunctions) {
                inner("once", "twice", "x") + inner("again", "PartitionedCall", "once:y:0", kCallTwice));
   const GraphDef graph =
       parse_graph(library(kTwice + four) + constant("a", "float_val: 3", 1) + node("b", "four", "a"));
-  EXPECT_EQ(run(graph, "b"), (std::vector<double>{12}));
+  EXPECT_EQ(run_inlined(graph, "b"), (std::vector<double>{12}));
 }
 
 TEST(InlineFunctionsTest, SeveralOutputsByName) {
@@ -352,9 +352,9 @@ TEST(InlineFunctionsTest, SeveralOutputsByName) {
                    inner("parts", "Split", "axis:output:0 x", "attr { key: 'num_split' value { i: 2 } }"));
   const GraphDef graph = parse_graph(library(best) + constant("a", "float_val: [1, 4, 2, 3]", 4) +
                                      node("b", "best", "a a") + node("c", "Mul", "b:0 b:1"));
-  EXPECT_EQ(run(graph, "b"), (std::vector<double>{4}));
-  EXPECT_EQ(run(graph, "b:1"), (std::vector<double>{2, 3}));
-  EXPECT_EQ(run(graph, "c"), (std::vector<double>{8, 12}));
+  EXPECT_EQ(run_inlined(graph, "b"), (std::vector<double>{4}));
+  EXPECT_EQ(run_inlined(graph, "b:1"), (std::vector<double>{2, 3}));
+  EXPECT_EQ(run_inlined(graph, "c"), (std::vector<double>{8, 12}));
 }
 
 TEST(InlineFunctionsTest, PlaceholdersAreTheCallsAttributes) {
@@ -363,8 +363,8 @@ TEST(InlineFunctionsTest, PlaceholdersAreTheCallsAttributes) {
                inner("relu", "LeakyRelu", "x", "attr { key: 'alpha' value { placeholder: 'slope' } }"));
   const GraphDef graph = parse_graph(library(leaky) + constant("a", "float_val: -2", 1) +
                                      node("b", "leaky", "a", "attr { key: 'slope' value { f: 0.5 } }"));
-  EXPECT_EQ(run(graph, "b"), (std::vector<double>{-1}));
-  EXPECT_THAT(error_of(library(leaky) + constant("a", "float_val: -2", 1) + node("b", "leaky", "a")),
+  EXPECT_EQ(run_inlined(graph, "b"), (std::vector<double>{-1}));
+  EXPECT_THAT(inlining_error(library(leaky) + constant("a", "float_val: -2", 1) + node("b", "leaky", "a")),
               HasSubstr("[leaky] node 'b': function 'leaky' needs attribute 'slope'"));
 }
 
@@ -378,22 +378,22 @@ TEST(InlineFunctionsTest, EffectsComeBeforeWhoWaitsForTheCall) {
       parse_graph(library(add) + node("v", "VarHandleOp", "", handle) + constant("a", "float_val: 3", 1) +
                   node("b", "add", "v a") +
                   node("read", "ReadVariableOp", "v ^b", "attr { key: 'dtype' value { type: DT_FLOAT } }"));
-  EXPECT_EQ(run(graph, "read"), (std::vector<double>{3}));
+  EXPECT_EQ(run_inlined(graph, "read"), (std::vector<double>{3}));
 }
 
 TEST(InlineFunctionsTest, WhatCannotBeExpandedIsNamed) {
   const std::string loop = function("loop", "x", "y=again:y:0", inner("again", "loop", "x"));
   const std::string a = constant("a", "float_val: 3", 1);
-  EXPECT_THAT(error_of(library(loop) + a + node("b", "loop", "a")),
+  EXPECT_THAT(inlining_error(library(loop) + a + node("b", "loop", "a")),
               HasSubstr("function 'loop' calls itself"));
-  EXPECT_THAT(error_of(library(kTwice) + a + node("b", "twice", "a a")),
+  EXPECT_THAT(inlining_error(library(kTwice) + a + node("b", "twice", "a a")),
               HasSubstr("[twice] node 'b': function 'twice' takes 1 arguments, the call has 2"));
   EXPECT_THAT(
-      error_of(library(kTwice) + a +
-               node("b", "PartitionedCall", "a", "attr { key: 'f' value { func { name: 'lost' } } }")),
+      inlining_error(library(kTwice) + a +
+                     node("b", "PartitionedCall", "a", "attr { key: 'f' value { func { name: 'lost' } } }")),
       HasSubstr("[PartitionedCall] node 'b': attribute 'f': function 'lost' is not supported"));
   const std::string odd = function("odd", "x", "y=f:y:0", inner("f", "NoSuchOp", "x"));
-  EXPECT_THAT(error_of(library(odd) + a + node("b", "odd", "a")),
+  EXPECT_THAT(inlining_error(library(odd) + a + node("b", "odd", "a")),
               HasSubstr("[NoSuchOp] node 'b/f': the op is not supported"));
 }
 

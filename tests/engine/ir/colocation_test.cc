@@ -16,11 +16,11 @@
 namespace braid {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 /// Nodes with constraints: "b: a c" is colocated with a and c, in a list with whatever else is there.
-class ColocationTest : public testing::Test {
+class ColocationTest : public ::testing::Test {
  protected:
   void load(const std::vector<std::pair<std::string, std::string>>& nodes,
             const ImportOptions& options = {}) {
@@ -76,7 +76,7 @@ TEST_F(ColocationTest, ChainsAreOneGroup) {
   load({{"d", "c"}, {"c", "b"}, {"b", "a"}, {"a", ""}});
   EXPECT_THAT(group_of("d"), ElementsAre("a", "b", "c", "d"));
   EXPECT_THAT(decided({{"a", 1}, {"b", 2}, {"d", 3}}), ElementsAre("a")) << "what b takes, d takes";
-  EXPECT_THAT(decided({{"b", 2}, {"d", 3}}), testing::UnorderedElementsAre("b", "d"));
+  EXPECT_THAT(decided({{"b", 2}, {"d", 3}}), ::testing::UnorderedElementsAre("b", "d"));
 }
 
 TEST_F(ColocationTest, GroupsThatMeetOverTwoPathsAreOne) {
@@ -116,12 +116,12 @@ TEST_F(ColocationTest, WhoIsWithANodeThatIsNotThereIsTogether) {
 }
 
 TEST_F(ColocationTest, NamesThatAreNotThereAreSaidInOneLine) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   load({{"a", "gone"}, {"b", "gone lost"}, {"c", "c a"}});
-  const std::string said = testing::internal::GetCapturedStderr();
+  const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(said,
-              testing::HasSubstr("node 'a' is colocated with 'gone', which is not in the graph; 2 more are "
-                                 "with such nodes"));
+              ::testing::HasSubstr("node 'a' is colocated with 'gone', which is not in the graph; 2 more are "
+                                   "with such nodes"));
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
 }
 

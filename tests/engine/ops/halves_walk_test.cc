@@ -31,7 +31,7 @@ Ran run(const OpDef& def, const OpCase& op_case, int pool_width = 1) {
   return {std::move(outputs), made.execution.variables};
 }
 
-void expect_same(const Tensor& expected, const Tensor& actual) {
+void expect_same_bits(const Tensor& expected, const Tensor& actual) {
   ASSERT_EQ(expected.dtype(), actual.dtype());
   ASSERT_EQ(expected.shape(), actual.shape());
   EXPECT_EQ(std::memcmp(expected.raw(), actual.raw(), expected.bytes()), 0);
@@ -54,10 +54,10 @@ TEST_P(HalvesWalk, ResultsAreThoseOfFloat32RoundedOnce) {
             SCOPED_TRACE(fmt::format("output {}", o));
             const bool rounded = std::find(made->rounded.begin(), made->rounded.end(), static_cast<int>(o)) !=
                                  made->rounded.end();
-            expect_same(rounded ? cast(expected.outputs[o], GetParam()) : expected.outputs[o],
-                        actual.outputs[o]);
+            expect_same_bits(rounded ? cast(expected.outputs[o], GetParam()) : expected.outputs[o],
+                             actual.outputs[o]);
           }
-          for (const auto& [id, value] : expected.variables) expect_same(value, actual.variables.at(id));
+          for (const auto& [id, value] : expected.variables) expect_same_bits(value, actual.variables.at(id));
           ++walked;
         } catch (const std::exception& error) {
           ADD_FAILURE() << error.what();
@@ -73,7 +73,7 @@ TEST_P(HalvesWalk, BitsDoNotDependOnThePool) {
       const auto made = half_case(*def, op_case, GetParam(), true);
       if (!made) continue;
       const Ran one = run(*def, made->halves, 1), three = run(*def, made->halves, 3);
-      for (std::size_t o = 0; o < one.outputs.size(); ++o) expect_same(one.outputs[o], three.outputs[o]);
+      for (std::size_t o = 0; o < one.outputs.size(); ++o) expect_same_bits(one.outputs[o], three.outputs[o]);
     }
 }
 
@@ -97,7 +97,7 @@ TEST(HalvesTest, CastManyIsManyCasts) {
                                      cast(random_f64({0, 4}, 3), DType::Float32)};
     const std::vector<Tensor> many = run_op("braid.CastMany", inputs, {{"DstT", half}});
     ASSERT_EQ(many.size(), inputs.size());
-    for (std::size_t i = 0; i < inputs.size(); ++i) expect_same(cast(inputs[i], half), many[i]);
+    for (std::size_t i = 0; i < inputs.size(); ++i) expect_same_bits(cast(inputs[i], half), many[i]);
   }
 }
 

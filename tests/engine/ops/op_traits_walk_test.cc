@@ -16,7 +16,7 @@ namespace braid::testing {
 namespace {
 
 template <class Check>
-void walk(Check check) {
+void walk_all(Check check) {
   for (const OpDef* def : OpRegistry::global().all())
     for (const OpCase& c : all_op_cases().of(def->name)) {
       SCOPED_TRACE(fmt::format("[{}] case '{}'", def->name, c.label));
@@ -34,7 +34,7 @@ TEST(OpTraitsWalk, NoOpLeavesAnythingUnsaid) {
 }
 
 TEST(OpTraitsWalk, EveryOutputHasAName) {
-  walk([](const OpDef& def, const OpCase& c) {
+  walk_all([](const OpDef& def, const OpCase& c) {
     const std::vector<OutputName>& names = *def.traits.outputs;
     const bool is_list =
         std::any_of(names.begin(), names.end(), [](const OutputName& name) { return !name.list.empty(); });
@@ -108,7 +108,7 @@ bool has_formula(const OpDef& def, const OpCase& c) {
 
 TEST(OpTraitsWalk, FormulasAgreeWithKernels) {
   std::set<std::string> compared;
-  walk([&](const OpDef& def, const OpCase& c) {
+  walk_all([&](const OpDef& def, const OpCase& c) {
     if (!has_formula(def, c)) return;
     const Expression formula = Expression::parse(def.traits.formula.value);
     EXPECT_LE(formula.operands(), static_cast<int>(c.inputs.size()));
@@ -151,7 +151,7 @@ std::optional<double> difference(const FormulaCase& values, const Expression& fo
 
 TEST(OpTraitsWalk, SlopesMatchCentralDifferences) {
   std::set<std::string> compared;
-  walk([&](const OpDef& def, const OpCase& c) {
+  walk_all([&](const OpDef& def, const OpCase& c) {
     if (!has_formula(def, c) || !def.gradient || !c.numeric_gradient) return;
     const Expression formula = Expression::parse(def.traits.formula.value);
     ASSERT_EQ(def.traits.formula.slopes.size(), c.inputs.size());
@@ -179,7 +179,7 @@ TEST(OpTraitsWalk, SlopesMatchCentralDifferences) {
 }
 
 TEST(OpTraitsWalk, WhatMovesElementsMakesNone) {
-  walk([](const OpDef& def, const OpCase& c) {
+  walk_all([](const OpDef& def, const OpCase& c) {
     if (def.traits.elements != Elements::Moves || c.inputs.empty()) return;
     std::set<double> known{0};  // gaps are filled with zeros
     DType data = DType::Invalid;
@@ -208,7 +208,7 @@ Tensor twice(const Tensor& tensor) {
 }
 
 TEST(OpTraitsWalk, LanesOfElementwiseOpsHaveTheirOwnBits) {
-  walk([](const OpDef& def, const OpCase& c) {
+  walk_all([](const OpDef& def, const OpCase& c) {
     const Batching how = def.traits.batching;
     if (how != Batching::Elementwise && how != Batching::Broadcasting) return;
     const auto expected = run_case(def, c);

@@ -16,7 +16,7 @@
 namespace braid::testing {
 namespace {
 
-constexpr std::int64_t kRows = 5, kVectors = 6, kWidth = 8;
+constexpr std::int64_t kExampleRows = 5, kVectors = 6, kVectorWidth = 8;
 
 struct Interaction {
   Graph graph;
@@ -26,9 +26,9 @@ struct Interaction {
 
 Interaction make_interaction(const std::vector<std::int32_t>& pairs) {
   GraphBuilder b;
-  const Output x = b.placeholder("x", DType::Float32, Shape{kRows, kVectors * kWidth});
-  const Output w = b.variable("w", Shape{kVectors * kWidth}, {});
-  const Output all = b.reshape(b.mul(x, b.read(w)), {-1, kVectors, kWidth});
+  const Output x = b.placeholder("x", DType::Float32, Shape{kExampleRows, kVectors * kVectorWidth});
+  const Output w = b.variable("w", Shape{kVectors * kVectorWidth}, {});
+  const Output all = b.reshape(b.mul(x, b.read(w)), {-1, kVectors, kVectorWidth});
   const Output dots = b.op("BatchMatMulV2", {all, all}, {{"adj_x", false}, {"adj_y", true}}, "dots");
   const auto count = static_cast<std::int64_t>(pairs.size());
   const Output chosen = b.op("GatherV2", {b.reshape(dots, {-1, kVectors * kVectors}),
@@ -47,8 +47,10 @@ std::shared_ptr<const Program> compiled(const Interaction& made, std::vector<std
                                         Domain domain = Domain::Device) {
   CompileOptions options;
   options.domain = domain;
-  return compile(made.graph,
-                 {{{"x", DType::Float32, Shape{kRows, kVectors * kWidth}}}, std::move(fetches), {}}, options);
+  return compile(
+      made.graph,
+      {{{"x", DType::Float32, Shape{kExampleRows, kVectors * kVectorWidth}}}, std::move(fetches), {}},
+      options);
 }
 
 TEST(FusePairDotsTest, GatheredProductsAndTheirGradientAreANodeEach) {
@@ -59,8 +61,8 @@ TEST(FusePairDotsTest, GatheredProductsAndTheirGradientAreANodeEach) {
   for (const char* gone : {"BatchMatMulV2", "GatherV2", "braid.GatherGrad", "AddN"})
     EXPECT_EQ(count_ops(*program, gone), 0) << gone;
 
-  const Tensor x = random_floats(Shape{kRows, kVectors * kWidth}, 1),
-               w = random_floats(Shape{kVectors * kWidth}, 2);
+  const Tensor x = random_floats(Shape{kExampleRows, kVectors * kVectorWidth}, 1),
+               w = random_floats(Shape{kVectors * kVectorWidth}, 2);
   const auto run = [&](const Graph& graph, const std::vector<std::string>& fetches) {
     Interpreter interpreter(graph);
     interpreter.variables()["w"] = w;
@@ -79,17 +81,17 @@ TEST(FusePairDotsTest, GatheredProductsAndTheirGradientAreANodeEach) {
 Differentiated interaction_beside_columns() {
   constexpr std::int64_t kTables = 3, kTableRows = 20;
   GraphBuilder b;
-  std::vector<std::pair<std::string, Tensor>> feeds{{"x", random_floats({kRows, 13}, 1)},
-                                                    {"y", random_floats({kRows}, 2)}};
+  std::vector<std::pair<std::string, Tensor>> feeds{{"x", random_floats({kExampleRows, 13}, 1)},
+                                                    {"y", random_floats({kExampleRows}, 2)}};
   std::vector<Output> ids;
   for (std::int64_t t = 0; t < kTables; ++t) {
     feeds.emplace_back("ids" + std::to_string(t),
-                       Tensor::from<std::int32_t>(Shape{kRows}, std::array{1, 5, 5, 0, 19}));
-    ids.push_back(b.placeholder(feeds.back().first, DType::Int32, Shape{kRows}));
+                       Tensor::from<std::int32_t>(Shape{kExampleRows}, std::array{1, 5, 5, 0, 19}));
+    ids.push_back(b.placeholder(feeds.back().first, DType::Int32, Shape{kExampleRows}));
   }
-  const Output dense = b.placeholder("x", DType::Float32, Shape{kRows, 13});
-  const Output label = b.placeholder("y", DType::Float32, Shape{kRows});
-  const Output loss = build_dlrm_branches(b, dense, 13, ids, kTableRows, kWidth, label, 0);
+  const Output dense = b.placeholder("x", DType::Float32, Shape{kExampleRows, 13});
+  const Output label = b.placeholder("y", DType::Float32, Shape{kExampleRows});
+  const Output loss = build_dlrm_branches(b, dense, 13, ids, kTableRows, kVectorWidth, label, 0);
   return differentiated(b, loss, std::move(feeds));
 }
 

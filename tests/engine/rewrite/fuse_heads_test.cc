@@ -15,19 +15,20 @@
 namespace braid::testing {
 namespace {
 
-constexpr std::int64_t kRows = 64, kWidth = 32;
+constexpr std::int64_t kHeadRows = 64, kHeadWidth = 32;
 
 /// Of towers side by side under one head, or of a mixture of experts, whose tasks have heads of their own.
 Differentiated towers(int count, int streams = 0) {
   GraphBuilder b;
-  std::vector<std::pair<std::string, Tensor>> feeds{{"y", random_floats({kRows}, 1)}};
+  std::vector<std::pair<std::string, Tensor>> feeds{{"y", random_floats({kHeadRows}, 1)}};
   std::vector<Output> inputs;
   for (int i = 0; i < count; ++i) {
-    feeds.emplace_back("x" + std::to_string(i), random_floats({kRows, kWidth}, 2 + static_cast<unsigned>(i)));
-    inputs.push_back(b.placeholder(feeds.back().first, DType::Float32, Shape{kRows, kWidth}));
+    feeds.emplace_back("x" + std::to_string(i),
+                       random_floats({kHeadRows, kHeadWidth}, 2 + static_cast<unsigned>(i)));
+    inputs.push_back(b.placeholder(feeds.back().first, DType::Float32, Shape{kHeadRows, kHeadWidth}));
   }
-  const Output y = b.placeholder("y", DType::Float32, Shape{kRows});
-  return differentiated(b, build_towers(b, inputs, kWidth, y, streams), std::move(feeds));
+  const Output y = b.placeholder("y", DType::Float32, Shape{kHeadRows});
+  return differentiated(b, build_towers(b, inputs, kHeadWidth, y, streams), std::move(feeds));
 }
 
 /// Two layers and a head.
@@ -38,27 +39,28 @@ Differentiated network() {
     const Output product = b.matmul(x, b.read(b.variable("kernel", Shape{from, to}, {})));
     return b.op("BiasAdd", {product, b.read(b.variable("bias", Shape{to}, {}))});
   };
-  Output x = b.placeholder("x", DType::Float32, Shape{kRows, kWidth});
-  x = b.op("Relu", {layer("a", x, kWidth, 16)});
+  Output x = b.placeholder("x", DType::Float32, Shape{kHeadRows, kHeadWidth});
+  x = b.op("Relu", {layer("a", x, kHeadWidth, 16)});
   x = b.op("Relu", {layer("b", x, 16, 8)});
   const Output logit =
       b.op("Squeeze", {layer("head", x, 8, 1)}, {{"squeeze_dims", std::vector<std::int64_t>{1}}});
   const Output losses =
-      b.op("braid.SigmoidCrossEntropy", {logit, b.placeholder("y", DType::Float32, Shape{kRows})});
-  return differentiated(b, b.reduce_mean(losses, {0}),
-                        {{"x", random_floats({kRows, kWidth}, 1)}, {"y", random_floats({kRows}, 2)}});
+      b.op("braid.SigmoidCrossEntropy", {logit, b.placeholder("y", DType::Float32, Shape{kHeadRows})});
+  return differentiated(
+      b, b.reduce_mean(losses, {0}),
+      {{"x", random_floats({kHeadRows, kHeadWidth}, 1)}, {"y", random_floats({kHeadRows}, 2)}});
 }
 
 Differentiated mixture(int streams = 0) {
   GraphBuilder b;
-  std::vector<std::pair<std::string, Tensor>> feeds{{"x", random_floats({kRows, kWidth}, 1)}};
+  std::vector<std::pair<std::string, Tensor>> feeds{{"x", random_floats({kHeadRows, kHeadWidth}, 1)}};
   std::vector<Output> labels;
   for (int t = 0; t < 4; ++t) {
-    feeds.emplace_back("y" + std::to_string(t), random_floats({kRows}, 2 + static_cast<unsigned>(t)));
-    labels.push_back(b.placeholder(feeds.back().first, DType::Float32, Shape{kRows}));
+    feeds.emplace_back("y" + std::to_string(t), random_floats({kHeadRows}, 2 + static_cast<unsigned>(t)));
+    labels.push_back(b.placeholder(feeds.back().first, DType::Float32, Shape{kHeadRows}));
   }
-  const Output x = b.placeholder("x", DType::Float32, Shape{kRows, kWidth});
-  return differentiated(b, build_mmoe(b, x, kWidth, labels, 3, streams), std::move(feeds));
+  const Output x = b.placeholder("x", DType::Float32, Shape{kHeadRows, kHeadWidth});
+  return differentiated(b, build_mmoe(b, x, kHeadWidth, labels, 3, streams), std::move(feeds));
 }
 
 int joined_layers(const Program& program) {
@@ -140,17 +142,17 @@ TEST(FuseHeadsTest, GradientsFollowLayersThatAreWrittenSideBySide) {
 
 TEST(FuseHeadsTest, AHeadThatIsMadeOfItsGradientWaitsForIt) {
   GraphBuilder b;
-  const Output g = b.placeholder("g", DType::Float32, Shape{kRows, 1}),
+  const Output g = b.placeholder("g", DType::Float32, Shape{kHeadRows, 1}),
                w = b.placeholder("w", DType::Float32, Shape{8, 1}),
-               y = b.placeholder("y", DType::Float32, Shape{kRows, 8});
+               y = b.placeholder("y", DType::Float32, Shape{kHeadRows, 8});
   const Output dw = b.op("MatMul", {y, g}, {{"transpose_a", true}, {"transpose_b", false}});
   const Output dy =
       b.op("MatMul", {g, b.op("Sub", {w, dw})}, {{"transpose_a", false}, {"transpose_b", true}});
   const Output dz = b.op("ReluGrad", {dy, y}), db = b.op("BiasAddGrad", {dz});
   Differentiated model{import_graph(b.graph()),
-                       {{"g", random_floats({kRows, 1}, 1)},
+                       {{"g", random_floats({kHeadRows, 1}, 1)},
                         {"w", random_floats({8, 1}, 2)},
-                        {"y", random_floats({kRows, 8}, 3)}},
+                        {"y", random_floats({kHeadRows, 8}, 3)}},
                        {}};
   for (const Output& value : {dz, db})
     model.look_at(value.node + "/seen", model.graph.parse_value(value.name()));

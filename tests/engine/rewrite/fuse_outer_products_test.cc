@@ -13,18 +13,18 @@
 namespace braid::testing {
 namespace {
 
-constexpr std::int64_t kRows = 12, kWidth = 20;
+constexpr std::int64_t kOuterRows = 12, kOuterWidth = 20;
 
 Differentiated mixture(int tasks, int streams) {
   GraphBuilder b;
-  std::vector<std::pair<std::string, Tensor>> feeds{{"x", random_floats({kRows, kWidth}, 1)}};
+  std::vector<std::pair<std::string, Tensor>> feeds{{"x", random_floats({kOuterRows, kOuterWidth}, 1)}};
   std::vector<Output> labels;
   for (int t = 0; t < tasks; ++t) {
-    feeds.emplace_back("y" + std::to_string(t), random_floats({kRows}, 2 + static_cast<unsigned>(t)));
-    labels.push_back(b.placeholder(feeds.back().first, DType::Float32, Shape{kRows}));
+    feeds.emplace_back("y" + std::to_string(t), random_floats({kOuterRows}, 2 + static_cast<unsigned>(t)));
+    labels.push_back(b.placeholder(feeds.back().first, DType::Float32, Shape{kOuterRows}));
   }
-  const Output loss =
-      build_mmoe(b, b.placeholder("x", DType::Float32, Shape{kRows, kWidth}), kWidth, labels, 3, streams);
+  const Output loss = build_mmoe(b, b.placeholder("x", DType::Float32, Shape{kOuterRows, kOuterWidth}),
+                                 kOuterWidth, labels, 3, streams);
   return differentiated(b, loss, std::move(feeds));
 }
 
@@ -45,8 +45,9 @@ Differentiated sum_of_two(std::int64_t columns) {
   for (unsigned i = 0; i < 2; ++i) {
     std::vector<Output> sides;
     for (const auto& [side, width] : {std::pair{"a", std::int64_t{3}}, {"c", columns}}) {
-      model.feeds.emplace_back(side + std::to_string(i), random_floats({kRows, 1, width}, 2 * i + width));
-      sides.push_back(b.placeholder(model.feeds.back().first, DType::Float32, Shape{kRows, 1, width}));
+      model.feeds.emplace_back(side + std::to_string(i),
+                               random_floats({kOuterRows, 1, width}, 2 * i + width));
+      sides.push_back(b.placeholder(model.feeds.back().first, DType::Float32, Shape{kOuterRows, 1, width}));
     }
     products.push_back(b.op("BatchMatMulV2", sides, {{"adj_x", true}, {"adj_y", false}}));
   }

@@ -12,11 +12,11 @@
 namespace braid::testing {
 namespace {
 
-constexpr std::int64_t kWidth = 1024;  // 64 tiles of outputs in the gradient of a kernel
+constexpr std::int64_t kLayerWidth = 1024;  // 64 tiles of outputs in the gradient of a kernel
 
 /// Three layers, the last one of `last` columns without ReLU, trained on `examples` rows.
 Towers network(std::int64_t examples, OptimizerKind optimizer, std::int64_t last = 1,
-               std::int64_t width = kWidth) {
+               std::int64_t width = kLayerWidth) {
   Towers made;
   GraphBuilder b;
   made.request.feeds = {{"x", DType::Float32, Shape{examples, width}}};

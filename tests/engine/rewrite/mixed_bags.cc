@@ -11,7 +11,7 @@
 namespace braid::testing {
 namespace {
 
-constexpr std::int64_t kRows = 128, kDim = 32, kDense = 13, kIdsOfTable = 40;
+constexpr std::int64_t kBagRows = 128, kDim = 32, kDense = 13, kIdsOfTable = 40;
 constexpr std::int64_t kLengths[] = {1, 3, 2, 1, 7};
 constexpr float kLearningRate = 0.01F, kAccumulator = 1e-6F;
 
@@ -70,15 +70,15 @@ MixedModel trained_bags() {
   made.request.fetches = {model.loss};
   for (const VariableGradient& gradient : add_gradients(made.graph, made.graph.parse_value(model.loss)))
     add_update(made, gradient);
-  made.request.feeds = {{"dense", DType::Float32, {kRows, kDense}},
-                        {"sparse", DType::Int64, {kRows, length}},
-                        {"label", DType::Float32, {kRows}}};
-  Tensor ids(DType::Int64, Shape{kRows, length}), labels(DType::Float32, Shape{kRows});
+  made.request.feeds = {{"dense", DType::Float32, {kBagRows, kDense}},
+                        {"sparse", DType::Int64, {kBagRows, length}},
+                        {"label", DType::Float32, {kBagRows}}};
+  Tensor ids(DType::Int64, Shape{kBagRows, length}), labels(DType::Float32, Shape{kBagRows});
   for (std::size_t i = 0; i < ids.data<std::int64_t>().size(); ++i)
     ids.data<std::int64_t>()[i] = static_cast<std::int64_t>(i * i % 37);
   for (std::size_t i = 0; i < labels.data<float>().size(); ++i)
     labels.data<float>()[i] = i % 3 == 0 ? 1.0F : 0.0F;
-  made.feeds = {random_floats({kRows, kDense}, 1), ids, labels};
+  made.feeds = {random_floats({kBagRows, kDense}, 1), ids, labels};
   return made;
 }
 

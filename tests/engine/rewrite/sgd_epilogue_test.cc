@@ -10,10 +10,10 @@
 namespace braid::testing {
 namespace {
 
-constexpr std::int64_t kExamples = 16;
+constexpr std::int64_t kBatch = 16;
 
 /// Layers of 100, `wide`, 96 and 2 columns, trained.
-Towers network(OptimizerKind optimizer, std::int64_t examples = kExamples, std::int64_t wide = 400) {
+Towers network(OptimizerKind optimizer, std::int64_t examples = kBatch, std::int64_t wide = 400) {
   Towers made;
   GraphBuilder b;
   made.request.feeds = {{"x", DType::Float32, Shape{examples, 100}}};

@@ -16,7 +16,7 @@
 namespace braid::testing {
 namespace {
 
-int stream_of(const Program& program, const std::string& name) {
+int stream_of_op(const Program& program, const std::string& name) {
   const int op = op_named(program, name);
   if (op >= 0) return program.ops[static_cast<std::size_t>(op)].stream;
   ADD_FAILURE() << "no op " << name;
@@ -57,7 +57,7 @@ TEST(ColocationTest, S3_TwoTargetsWithTwoIdsAreRefusedByName) {
 TEST(ColocationTest, S3_TheIdOfOneTargetIsThatOfAll) {
   for (const auto& [a, b] : {std::pair{2, kNoStream}, {kNoStream, 2}, {2, 2}}) {
     const auto p = compile_two(with_two_targets(a, b));
-    for (const char* name : {"a", "b", "c"}) EXPECT_EQ(stream_of(*p, name), 2) << name;
+    for (const char* name : {"a", "b", "c"}) EXPECT_EQ(stream_of_op(*p, name), 2) << name;
   }
 }
 
@@ -83,12 +83,12 @@ TEST(ColocationTest, S3_AGroupStaysOneWhenItsTargetIsNotNeeded) {
   g.mix({a, b}, 1, "end");
   g.node(a).stream = 1;
   const auto p = compile_test(g, {"end"}, {}, 4, StreamPolicy::User);
-  EXPECT_EQ(stream_of(*p, "b"), 1);
+  EXPECT_EQ(stream_of_op(*p, "b"), 1);
   g.node(b).stream = 2;
   EXPECT_EQ(message_of([&] { compile_test(g, {"end"}, {}, 4, StreamPolicy::User); }),
             "[test.Nop] node 'a' is on stream 1 and [test.Nop] node 'b' on stream 2, but they are colocated");
   g.node(target).stream = 3;
-  EXPECT_EQ(stream_of(*compile_test(g, {"end"}, {}, 4, StreamPolicy::User), "b"), 3);
+  EXPECT_EQ(stream_of_op(*compile_test(g, {"end"}, {}, 4, StreamPolicy::User), "b"), 3);
 }
 
 /// An update with its gradient, whose forward node the user has put on a stream.
@@ -109,8 +109,8 @@ TEST(ColocationTest, S5_AnUpdateFollowsItsGradientToTheStreamOfTheForwardNode) {
   g.node({g.graph.find("gradient"), 0}).stream = 2;  // as autodiff copies it
   for (const auto policy : {StreamPolicy::User, StreamPolicy::Cost, StreamPolicy::Full}) {
     const auto p = compile_test(g, {}, {"update"}, 3, policy);
-    EXPECT_EQ(stream_of(*p, "gradient"), 2);
-    EXPECT_EQ(stream_of(*p, "update"), 2) << stream_policy_name(policy);
+    EXPECT_EQ(stream_of_op(*p, "gradient"), 2);
+    EXPECT_EQ(stream_of_op(*p, "update"), 2) << stream_policy_name(policy);
   }
 }
 
@@ -120,10 +120,10 @@ TEST(ColocationTest, S5_ByARuleToo) {
   options.streams.policy = StreamPolicy::User;
   options.streams.rules = std::make_shared<const StreamRules>(StreamRules::parse("1:forward\n", "r"));
   const auto p = compile(with_update().graph, {{}, {}, {"update"}}, options);
-  EXPECT_EQ(stream_of(*p, "gradient"), 1);
-  EXPECT_EQ(stream_of(*p, "update"), 1);
+  EXPECT_EQ(stream_of_op(*p, "gradient"), 1);
+  EXPECT_EQ(stream_of_op(*p, "update"), 1);
   options.streams.grad_follows_forward = false;
-  EXPECT_EQ(stream_of(*compile(with_update().graph, {{}, {}, {"update"}}, options), "update"), 0);
+  EXPECT_EQ(stream_of_op(*compile(with_update().graph, {{}, {}, {"update"}}, options), "update"), 0);
 }
 
 TEST(ColocationTest, WhatIsWithANodeOfALaneStaysOnComputeStreams) {
@@ -135,9 +135,9 @@ TEST(ColocationTest, WhatIsWithANodeOfALaneStaysOnComputeStreams) {
     g.node(a).colocate_with = g.node(b).colocate_with = pull.node;
     g.mix({a, b}, 4, "end");
     const auto p = compile_test(g, {"end"}, {}, 2, policy, 2, kX);
-    EXPECT_EQ(stream_of(*p, "pull"), 2);
-    EXPECT_LT(stream_of(*p, "a"), 2) << stream_policy_name(policy);
-    EXPECT_EQ(stream_of(*p, "a"), stream_of(*p, "b")) << "they are one group all the same";
+    EXPECT_EQ(stream_of_op(*p, "pull"), 2);
+    EXPECT_LT(stream_of_op(*p, "a"), 2) << stream_policy_name(policy);
+    EXPECT_EQ(stream_of_op(*p, "a"), stream_of_op(*p, "b")) << "they are one group all the same";
   }
 }
 
@@ -156,7 +156,7 @@ std::shared_ptr<const Program> compile_ruled_towers(BatchSiblings batching) {
 TEST(ColocationTest, BackwardNodesAndUpdatesOfTowersThatRulesPutApartAreNotBatched) {
   const auto apart = compile_ruled_towers(BatchSiblings::WithinScopes);
   for (const char* op : {"BatchMatMulV2", "Pack", "Unpack"}) EXPECT_EQ(count_ops(*apart, op), 0) << op;
-  EXPECT_EQ(stream_of(*apart, "update/tower2/layer1/kernel"), 2);
+  EXPECT_EQ(stream_of_op(*apart, "update/tower2/layer1/kernel"), 2);
 }
 
 TEST(ColocationTest, LayersThatAreColocatedWithoutAStreamAreBatchedWithTheirGradients) {
@@ -202,7 +202,7 @@ TEST(ColocationTest, WhatIsWithALaneIsWithItsBatch) {
       std::make_shared<const StreamRules>(StreamRules::parse("2:tower[0-9]+/layer2/.*\n", "r"));
   const auto p = compile(graph, towers.request, options);
   EXPECT_GT(count_ops(*p, "BatchMatMulV2"), 0);
-  EXPECT_EQ(stream_of(*p, "beside"), 2);
+  EXPECT_EQ(stream_of_op(*p, "beside"), 2);
 }
 
 }  // namespace

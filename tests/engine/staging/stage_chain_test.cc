@@ -29,14 +29,14 @@ RecordSource numbers(const std::string& placeholder, std::uint64_t end, std::uin
           }};
 }
 
-struct Session {
+struct ChainSession {
   Runtime runtime{{}};
   StagedSession session;
-  Session(const GraphBuilder& b, const std::string& fetch, std::vector<RecordSource> sources,
-          StageSession stages = {})
-      : Session(import_graph(b.graph()), fetch, std::move(sources), std::move(stages)) {}
-  Session(const Graph& graph, const std::string& fetch, std::vector<RecordSource> sources,
-          StageSession stages)
+  ChainSession(const GraphBuilder& b, const std::string& fetch, std::vector<RecordSource> sources,
+               StageSession stages = {})
+      : ChainSession(import_graph(b.graph()), fetch, std::move(sources), std::move(stages)) {}
+  ChainSession(const Graph& graph, const std::string& fetch, std::vector<RecordSource> sources,
+               StageSession stages)
       : session(graph, stages_of(graph), {fetch}, {}, std::move(sources),
                 {.compile = {}, .stages = std::move(stages)}, runtime) {}
   float step(std::uint64_t t, std::chrono::milliseconds timeout = 60s) {
@@ -65,7 +65,7 @@ TEST(StageChainTest, AStageThatWaitsForTheOneAboveLeavesThePoolOfBothToIt) {
                            .leaf();
   StageSession stages{
       .pools = std::make_shared<StagePools>(std::vector<StagePoolOptions>{{.inter_op_threads_num = 1}})};
-  Session session(b, b.relu(below).name(), {numbers("x", 20)}, stages);
+  ChainSession session(b, b.relu(below).name(), {numbers("x", 20)}, stages);
   const PrefetchHook hook(session.session);
   for (std::uint64_t t = 0; t < 20; ++t)
     EXPECT_EQ(session.step(t), 4.0F * static_cast<float>(t) * static_cast<float>(t));
@@ -83,7 +83,7 @@ TEST(StageChainTest, WaitingForTheStageAboveIsNotWork) {
                               if (ticket == 0) std::this_thread::sleep_for(kHeld);
                               return numbers("x", 20).read(ticket);
                             }};
-    Session session(b, b.relu(below).name(), {slow});
+    ChainSession session(b, b.relu(below).name(), {slow});
     const PrefetchHook hook(session.session);
     EXPECT_EQ(session.step(0), 0);
     EXPECT_GE(session.session.stage(0).stats().threads[0].busy_seconds, 0.3);
@@ -94,8 +94,8 @@ TEST(StageChainTest, WaitingForTheStageAboveIsNotWork) {
 TEST(StageChainTest, AStepThatWasLateTakesUpWhatItHadTaken) {
   std::promise<void> go;
   GraphBuilder b;
-  Session session(b, difference_of_two_stages(b).name(),
-                  {numbers("x", 20), numbers("z", 20, 5, go.get_future().share())});
+  ChainSession session(b, difference_of_two_stages(b).name(),
+                       {numbers("x", 20), numbers("z", 20, 5, go.get_future().share())});
   const PrefetchHook hook(session.session);
   for (std::uint64_t t = 0; t < 5; ++t) EXPECT_EQ(session.step(t), 0);
   EXPECT_THROW(session.step(5, 50ms), DeadlineExceeded);
@@ -111,8 +111,8 @@ TEST(StageChainTest, AStageOfTwoThatIgnoresLatenessKeepsTheirRecordsTogether) {
   hasty.ignored_exception_types = {ErrorCode::DeadlineExceeded};
   hasty.max_ignored_in_a_row = 10000;
   const Output both = staged(b, Nested<Output>(difference_of_two_stages(b)), hasty).leaf();
-  Session session(b, b.relu(b.mul(both, both)).name(),
-                  {numbers("x", 20), numbers("z", 20, 5, go.get_future().share())});
+  ChainSession session(b, b.relu(b.mul(both, both)).name(),
+                       {numbers("x", 20), numbers("z", 20, 5, go.get_future().share())});
   const PrefetchHook hook(session.session);
   // A take has the same 50 ms, which a busy machine needs now and then.
   const auto patient_step = [&](std::uint64_t t) {
@@ -135,8 +135,8 @@ TEST(StageChainTest, AStageOfTwoThatIgnoresLatenessKeepsTheirRecordsTogether) {
 TEST(StageChainTest, ANewLifeBeginsWithoutWhatTheOldOneHadTaken) {
   std::promise<void> go;
   GraphBuilder b;
-  Session session(b, difference_of_two_stages(b).name(),
-                  {numbers("x", 20), numbers("z", 20, 5, go.get_future().share())});
+  ChainSession session(b, difference_of_two_stages(b).name(),
+                       {numbers("x", 20), numbers("z", 20, 5, go.get_future().share())});
   {
     const PrefetchHook hook(session.session, 5);
     EXPECT_THROW(session.step(5, 50ms), DeadlineExceeded);
@@ -216,7 +216,7 @@ TEST(StageChainTest, AClosedChainDrainsWhatItsFirstStageHasBegun) {
                               ++begun;
                               return numbers("x", UINT64_MAX).read(ticket);
                             }};
-  Session session(b, b.relu(below).name(), {source});
+  ChainSession session(b, b.relu(below).name(), {source});
   const PrefetchHook hook(session.session);
   Stage &first = session.session.stage(0), &second = session.session.stage(1);
   ASSERT_TRUE(
@@ -236,7 +236,7 @@ TEST(StageChainTest, ManyLivesOfAChainBeginWithTheirFirstRecordAndEndWithoutAThr
   const Output y = b.relu(last);
   const Graph graph = import_graph(b.graph());
   for (int session_number = 0; session_number < 10; ++session_number) {
-    Session session(graph, y.name(), {numbers("x", UINT64_MAX)}, {});
+    ChainSession session(graph, y.name(), {numbers("x", UINT64_MAX)}, {});
     for (std::uint64_t life = 0; life < 30; ++life) {
       const PrefetchHook hook(session.session, life);
       if (life % 3 == 0) continue;

@@ -64,13 +64,13 @@ TEST(StageTunerTest, LeavesAloneWhatServesAndWhatIsNotAuto) {
   EXPECT_EQ(quick.update({1e-6, 5e-6, 4e-6, 0.5}), quick.sizes()) << "a wake-up is not starvation";
   EXPECT_EQ(quick.sizes().capacity, 5);
   quick.update({0, 5e-6, 0, 0.5});
-  EXPECT_THAT(quick.report(), testing::HasSubstr("making a batch takes 0.001 ms")) << "none was made";
+  EXPECT_THAT(quick.report(), ::testing::HasSubstr("making a batch takes 0.001 ms")) << "none was made";
 
   StageTuner fixed({3, 1}, false, true, kLimits);
   EXPECT_EQ(fixed.update({.make_seconds = 0.025, .step_seconds = 0.010}), (StageSizes{3, 3}));
   StageTuner only_room({1, 2}, true, false, kLimits);
   EXPECT_EQ(only_room.update({.make_seconds = 0.1, .step_seconds = 0.010}), (StageSizes{2, 2}));
-  EXPECT_THAT(only_room.report(), testing::HasSubstr("capacity 2, 2 threads: making a batch takes 100 ms"));
+  EXPECT_THAT(only_room.report(), ::testing::HasSubstr("capacity 2, 2 threads: making a batch takes 100 ms"));
 }
 
 StageTuner settled(StageSizes sizes) {

@@ -15,8 +15,8 @@ namespace braid::worker {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 class HeldCheckpointsTest : public ::testing::Test {
  protected:
@@ -104,7 +104,7 @@ TEST_F(HeldCheckpointsTest, NothingIsLeftBehind) {
   auto held = hold();
   save(1, 0);
   ASSERT_TRUE(held->take(5s));
-  EXPECT_THAT(hidden(), testing::SizeIs(1));
+  EXPECT_THAT(hidden(), ::testing::SizeIs(1));
   held.reset();
   EXPECT_THAT(hidden(), IsEmpty());
   const pid_t dead = ::fork();
@@ -116,7 +116,7 @@ TEST_F(HeldCheckpointsTest, NothingIsLeftBehind) {
                                       (std::string(".evaluator-") + host + "-" + std::to_string(dead)));
   held = hold();
   EXPECT_TRUE(held->take(5s));
-  EXPECT_THAT(hidden(), testing::SizeIs(1)) << "its own, not that of a process that was killed";
+  EXPECT_THAT(hidden(), ::testing::SizeIs(1)) << "its own, not that of a process that was killed";
 }
 
 TEST_F(HeldCheckpointsTest, AnotherRunMakesTheOneBeforeForgotten) {

@@ -19,31 +19,31 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-WaitContext soon(milliseconds time = seconds(60)) { return WaitContext::with_timeout(time); }
+WaitContext within(milliseconds time = seconds(60)) { return WaitContext::with_timeout(time); }
 
 TEST(StreamGroupsTest, TheFreeGroupThatHasWorkedLeastIsTaken) {
   StreamGroups groups(2, 8);
   {
-    const auto first = groups.acquire(soon());
+    const auto first = groups.acquire(within());
     EXPECT_EQ(first.group(), 0);
-    const auto second = groups.acquire(soon());
+    const auto second = groups.acquire(within());
     EXPECT_EQ(second.group(), 1);
     std::this_thread::sleep_for(milliseconds(2));
   }
-  { const auto some = groups.acquire(soon()); }
+  { const auto some = groups.acquire(within()); }
   const auto stats = groups.stats();
   const int less = stats[0].busy_seconds < stats[1].busy_seconds ? 0 : 1;
-  EXPECT_EQ(groups.acquire(soon()).group(), less);
+  EXPECT_EQ(groups.acquire(within()).group(), less);
 }
 
 TEST(StreamGroupsTest, WhoWaitsFirstIsServedFirst) {
   StreamGroups groups(1, 8);
-  auto held = std::make_unique<StreamGroups::Lease>(groups.acquire(soon()));
+  auto held = std::make_unique<StreamGroups::Lease>(groups.acquire(within()));
   std::vector<int> order;
   std::vector<std::jthread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&, i] {
-      const auto lease = groups.acquire(soon());
+      const auto lease = groups.acquire(within());
       order.push_back(i);  // guarded by the one group
     });
     ASSERT_TRUE(eventually([&] { return groups.waiting() == static_cast<std::size_t>(i) + 1; }));
@@ -55,8 +55,8 @@ TEST(StreamGroupsTest, WhoWaitsFirstIsServedFirst) {
 
 TEST(StreamGroupsTest, AFullLineRefusesAndALateRequestLeavesIt) {
   StreamGroups groups(1, 1);
-  const auto held = groups.acquire(soon());
-  EXPECT_THAT(message_of<DeadlineExceeded>([&] { groups.acquire(soon(milliseconds(20))); }),
+  const auto held = groups.acquire(within());
+  EXPECT_THAT(message_of<DeadlineExceeded>([&] { groups.acquire(within(milliseconds(20))); }),
               HasSubstr("waiting for one of 1 stream groups: deadline exceeded"));
   EXPECT_EQ(groups.waiting(), 0U);
   std::stop_source stop;
@@ -64,7 +64,7 @@ TEST(StreamGroupsTest, AFullLineRefusesAndALateRequestLeavesIt) {
   auto waiting = std::async(std::launch::async,
                             [&] { return message_of<Cancelled>([&] { groups.acquire(until_stopped); }); });
   EXPECT_TRUE(eventually([&] { return groups.waiting() == 1; }));
-  EXPECT_THAT(message_of<Unavailable>([&] { groups.acquire(soon()); }),
+  EXPECT_THAT(message_of<Unavailable>([&] { groups.acquire(within()); }),
               HasSubstr("all 1 stream groups work and 1 requests wait"));
   stop.request_stop();
   EXPECT_THAT(waiting.get(), HasSubstr("waiting for one of 1 stream groups: cancelled"));
@@ -84,7 +84,7 @@ TEST(StreamGroupsTest, EveryGroupComesBackWhateverBecomesOfItsRequests) {
         std::mt19937 random(static_cast<unsigned>(t));
         for (int i = 0; i < kEach; ++i) {
           try {
-            const auto lease = groups.acquire(soon(milliseconds(random() % 3)));
+            const auto lease = groups.acquire(within(milliseconds(random() % 3)));
             auto& mine = users[static_cast<std::size_t>(lease.group())];
             EXPECT_EQ(++mine, 1) << "two requests have one group";
             if (random() % 4 == 0) std::this_thread::sleep_for(milliseconds(1));
@@ -98,26 +98,26 @@ TEST(StreamGroupsTest, EveryGroupComesBackWhateverBecomesOfItsRequests) {
   }
   EXPECT_EQ(done, kThreads * kEach);
   std::vector<StreamGroups::Lease> all;
-  for (int i = 0; i < kGroups; ++i) all.push_back(groups.acquire(soon()));
+  for (int i = 0; i < kGroups; ++i) all.push_back(groups.acquire(within()));
   EXPECT_EQ(all.size(), static_cast<std::size_t>(kGroups));
 }
 
 TEST(LaunchPoolTest, WorkRunsOnItsThreadsAndErrorsComeBack) {
   LaunchPool pool(1);
   std::thread::id on, again;
-  pool.run([&] { on = std::this_thread::get_id(); }, soon());
-  pool.run([&] { again = std::this_thread::get_id(); }, soon());
+  pool.run([&] { on = std::this_thread::get_id(); }, within());
+  pool.run([&] { again = std::this_thread::get_id(); }, within());
   EXPECT_NE(on, std::this_thread::get_id());
   EXPECT_EQ(on, again);
   const auto fail = [] { throw InvalidArgument("no"); };
-  EXPECT_EQ(message_of([&] { pool.run(fail, soon()); }), "no");
+  EXPECT_EQ(message_of([&] { pool.run(fail, within()); }), "no");
   EXPECT_EQ(pool.runs(), 3U);
 }
 
 TEST(LaunchPoolTest, ItsThreadsHaveItsName) {
   LaunchPool pool(2, "a name of more than fifteen characters");
   char name[16] = {};
-  pool.run([&] { pthread_getname_np(pthread_self(), name, sizeof name); }, soon());
+  pool.run([&] { pthread_getname_np(pthread_self(), name, sizeof name); }, within());
   EXPECT_STREQ(name, "a name of more ");
 }
 
@@ -130,15 +130,15 @@ TEST(LaunchPoolTest, WorkThatHasNotBegunIsWithdrawn) {
           begun.set_value();
           go.get_future().wait();
         },
-        soon());
+        within());
   });
   begun.get_future().wait();
   bool ran = false;
-  EXPECT_THAT(message_of<DeadlineExceeded>([&] { pool.run([&] { ran = true; }, soon(milliseconds(10))); }),
+  EXPECT_THAT(message_of<DeadlineExceeded>([&] { pool.run([&] { ran = true; }, within(milliseconds(10))); }),
               HasSubstr("waiting for a launch thread"));
   go.set_value();
   busy.get();
-  pool.run([] {}, soon());
+  pool.run([] {}, within());
   EXPECT_FALSE(ran);
 }
 

@@ -18,11 +18,11 @@
 namespace braid::worker {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-class ColumnsTest : public testing::Test {
+class ColumnsTest : public ::testing::Test {
  protected:
   /// A job of these columns and a label.
   static proto::Job job(const std::string& columns, const std::string& more = {}) {
@@ -88,7 +88,7 @@ TEST_F(ColumnsTest, StatisticsScaleAndCut) {
   EXPECT_EQ(one("kind: NUMERIC scaling: MIN_MAX log1p: true").scale, std::log1p(100.0));
   EXPECT_THAT(one("kind: CATEGORICAL quantiles: 4").borders, ElementsAre(25, 50, 75));
   EXPECT_THAT(one("kind: CATEGORICAL quantiles: 3").borders,
-              ElementsAre(testing::DoubleNear(33.333, 1e-3), testing::DoubleNear(66.667, 1e-3)));
+              ElementsAre(::testing::DoubleNear(33.333, 1e-3), ::testing::DoubleNear(66.667, 1e-3)));
 }
 
 TEST_F(ColumnsTest, StatisticsThatAreMissingAreNamed) {

@@ -17,9 +17,9 @@
 namespace braid::worker {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class DataStreamTest : public testing::Test {
+class DataStreamTest : public ::testing::Test {
  protected:
   DataStreamTest() {
     std::filesystem::create_directories(dir_.path() / "rows");

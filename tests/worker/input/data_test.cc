@@ -19,10 +19,10 @@
 namespace braid::worker {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-class DataTest : public testing::Test {
+class DataTest : public ::testing::Test {
  protected:
   static proto::Job job(const std::string& input) {
     return parse_job(
@@ -60,7 +60,7 @@ TEST_F(DataTest, ShardsOfFilesAndRows) {
   const std::string input = std::string("format: CSV train_files: 'f?' ") + kLabel;
   EXPECT_THAT(labels(job(input + " shard: FILES"), {1, 2}), ElementsAre(1, 11, 3, 13));
   EXPECT_THAT(labels(job(input + " shard: ROWS"), {1, 3}), ElementsAre(10, 2, 13));
-  EXPECT_THAT(labels(job(input), {1, 3}), testing::SizeIs(10)) << "without shards each loads all";
+  EXPECT_THAT(labels(job(input), {1, 3}), ::testing::SizeIs(10)) << "without shards each loads all";
   EXPECT_ERROR(labels(job(input + " shard: FILES"), {5, 6}), InvalidArgument,
                HasSubstr("5 files are fewer than 6 workers"));
 }
@@ -110,8 +110,8 @@ TEST_F(DataTest, FilesWithoutRecordsAreNamed) {
   write("a.csv", "");
   write("b.csv", "\n\n");
   EXPECT_ERROR(labels(job(std::string("format: CSV train_files: '?.csv' ") + kLabel)), InvalidArgument,
-               testing::AllOf(HasSubstr("input.train_files: '" + (dir_.path() / "a.csv").string()),
-                              HasSubstr("and 1 more files have no records")));
+               ::testing::AllOf(HasSubstr("input.train_files: '" + (dir_.path() / "a.csv").string()),
+                                HasSubstr("and 1 more files have no records")));
   write("c.csv", "1\n");
   EXPECT_ERROR(labels(job(std::string("format: CSV shard: ROWS train_files: 'c.csv' ") + kLabel), {1, 2}),
                InvalidArgument, HasSubstr("c.csv' has no records for worker 1"));
@@ -119,9 +119,9 @@ TEST_F(DataTest, FilesWithoutRecordsAreNamed) {
 
 TEST_F(DataTest, AMissingFileIsNamedWithItsFieldAndFolder) {
   EXPECT_ERROR(labels(job(std::string("format: CSV train_files: 'none.csv' ") + kLabel)), InvalidArgument,
-               testing::AllOf(HasSubstr("input.train_files: '" + (dir_.path() / "none.csv").string()),
-                              HasSubstr("No such file"),
-                              HasSubstr("relative to --data-dir, which is '" + dir_.path().string())));
+               ::testing::AllOf(HasSubstr("input.train_files: '" + (dir_.path() / "none.csv").string()),
+                                HasSubstr("No such file"),
+                                HasSubstr("relative to --data-dir, which is '" + dir_.path().string())));
 }
 
 TEST_F(DataTest, AColumnThatNothingReadsIsRefused) {

@@ -22,9 +22,9 @@
 namespace braid::worker {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 proto::Job job_with(const std::string& staging) {
   proto::Job job = parse_job(R"(model { name: "mlp" } steps: 1 optimizer { learning_rate: 1 }
@@ -167,7 +167,7 @@ TEST(InputStagingTest, AutoStageMovesThePreparationIntoTheStageAndKeepsTheBits) 
             "staging.mark_target_nodes: there is no node 'minsu'");
   const proto::Job job = job_with("auto_stage: true num_threads: 2 capacity: 2");
   stage_ahead(job, f.graph, {"x", "z"}, {}, ahead);
-  EXPECT_THAT(feed_names(ahead), testing::UnorderedElementsAre("prepared", "z"));
+  EXPECT_THAT(feed_names(ahead), ::testing::UnorderedElementsAre("prepared", "z"));
 
   Runtime runtime({});
   const StageSession session = stage_session(job);

@@ -10,12 +10,12 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-constexpr int kSteps = 20;
+constexpr int kStepsAhead = 20;
 
-proto::Job served_job(const Strings& set) {
+proto::Job job_ahead(const Strings& set) {
   Strings all{"strategy.kind=PS", "model.sparse_tables=true"};
   all.insert(all.end(), set.begin(), set.end());
-  return job_with(wide_deep_job(kSteps), all);
+  return job_with(wide_deep_job(kStepsAhead), all);
 }
 
 /// Rows of which all have the same ids.
@@ -36,12 +36,12 @@ ServedRun expect_same_ahead(const Strings& set, int workers, int servers,
                             const std::shared_ptr<const Table>& rows) {
   Strings with = set;
   with.push_back("strategy.ps.pull_ahead=true");
-  const ServedRun ahead = run_with_servers(served_job(with), workers, servers, rows),
-                  its = run_with_servers(served_job(set), workers, servers, rows);
+  const ServedRun ahead = run_with_servers(job_ahead(with), workers, servers, rows),
+                  its = run_with_servers(job_ahead(set), workers, servers, rows);
   for (std::size_t w = 0; w < ahead.workers.size(); ++w) {
     EXPECT_EQ(ahead.workers[w].error, "");
     EXPECT_EQ(its.workers[w].error, "");
-    EXPECT_EQ(ahead.workers[w].losses.size(), std::size_t{kSteps});
+    EXPECT_EQ(ahead.workers[w].losses.size(), std::size_t{kStepsAhead});
     EXPECT_EQ(ahead.workers[w].losses, its.workers[w].losses) << "worker " << w;
   }
   EXPECT_EQ(counted(its, "rows_repaired"), 0U);

@@ -28,7 +28,7 @@ std::shared_ptr<const Table> skewed_rows(int rows) {
   return table_of_arrays({{"dense", dense}, {"sparse", sparse}, {"label", label}});
 }
 
-proto::Job served_job(const Strings& set) {
+proto::Job job_with_cache(const Strings& set) {
   Strings all{"strategy.kind=PS", "model.sparse_tables=true", "model.hash_buckets=300"};
   all.insert(all.end(), set.begin(), set.end());
   return job_with(wide_deep_job(kSteps), all);
@@ -42,9 +42,9 @@ Strings with(Strings set, const std::string& more) {
 ServedRun expect_same_cached(const Strings& set, int cache_rows, int workers, int servers) {
   const auto rows = skewed_rows(480);
   const ServedRun cached = run_with_servers(
-                      served_job(with(set, "strategy.ps.cache_rows=" + std::to_string(cache_rows))), workers,
-                      servers, rows),
-                  its = run_with_servers(served_job(set), workers, servers, rows);
+                      job_with_cache(with(set, "strategy.ps.cache_rows=" + std::to_string(cache_rows))),
+                      workers, servers, rows),
+                  its = run_with_servers(job_with_cache(set), workers, servers, rows);
   for (std::size_t w = 0; w < cached.workers.size(); ++w) {
     EXPECT_EQ(cached.workers[w].error, "");
     EXPECT_EQ(its.workers[w].error, "");
@@ -82,7 +82,7 @@ TEST(PsCacheTest, AnyOptimizerHasTheSameBits) {
 TEST(PsCacheTest, TablesWithOptimizersOfTheirOwnHaveTheSameBits) {
   const auto rows = skewed_rows(480);
   const auto losses = [&](int cache_rows) {
-    proto::Job job = served_job({"strategy.ps.cache_rows=" + std::to_string(cache_rows)});
+    proto::Job job = job_with_cache({"strategy.ps.cache_rows=" + std::to_string(cache_rows)});
     auto* group = job.mutable_optimizer()->add_group();
     group->set_match("(wide|deep)/.*1/.*");
     group->set_kind(proto::Optimizer::SGD);
@@ -107,7 +107,8 @@ TEST(PsCacheTest, WhateverElseAStepDoesHasTheSameBits) {
 }
 
 TEST(PsCacheTest, FewerRowsThanABatchNeedsAreRefusedWithTheNumber) {
-  const ServedRun run = run_with_servers(served_job({"strategy.ps.cache_rows=20"}), 1, 1, skewed_rows(480));
+  const ServedRun run =
+      run_with_servers(job_with_cache({"strategy.ps.cache_rows=20"}), 1, 1, skewed_rows(480));
   EXPECT_THAT(run.workers[0].error, testing::HasSubstr("strategy.ps.cache_rows is 20"));
   EXPECT_THAT(run.workers[0].error, testing::HasSubstr("set 48 or more"));
 }
@@ -117,9 +118,10 @@ TEST(PsCacheTest, WithoutRoundsRowsAreAsOldAsAskedForAtMost) {
        {Strings{"strategy.consistency=ASP"}, Strings{"strategy.consistency=SSP", "strategy.staleness=2"}}) {
     SCOPED_TRACE(set.front());
     for (const int age : {1, 5}) {
-      const ServedRun run = run_with_servers(served_job(with(with(set, "strategy.ps.cache_rows=200"),
-                                                             "strategy.ps.cache_age=" + std::to_string(age))),
-                                             2, 2, skewed_rows(480));
+      const ServedRun run =
+          run_with_servers(job_with_cache(with(with(set, "strategy.ps.cache_rows=200"),
+                                               "strategy.ps.cache_age=" + std::to_string(age))),
+                           2, 2, skewed_rows(480));
       for (const RankRun& worker : run.workers) {
         EXPECT_EQ(worker.error, "");
         EXPECT_EQ(worker.losses.size(), std::size_t{kSteps});
@@ -135,10 +137,10 @@ TEST(PsCacheTest, WithoutRoundsRowsAreAsOldAsAskedForAtMost) {
 TEST(PsCacheTest, OneWorkersRowsAreItsOwnWhateverTheirAge) {
   const auto rows = skewed_rows(480);
   const ServedRun asp =
-      run_with_servers(served_job({"strategy.consistency=ASP", "strategy.ps.cache_rows=1000",
-                                   "strategy.ps.cache_age=1000", "runtime.steps_in_flight=1"}),
+      run_with_servers(job_with_cache({"strategy.consistency=ASP", "strategy.ps.cache_rows=1000",
+                                       "strategy.ps.cache_age=1000", "runtime.steps_in_flight=1"}),
                        1, 2, rows);
-  const ServedRun bsp = run_with_servers(served_job({"runtime.steps_in_flight=1"}), 1, 2, rows);
+  const ServedRun bsp = run_with_servers(job_with_cache({"runtime.steps_in_flight=1"}), 1, 2, rows);
   EXPECT_EQ(asp.workers[0].error, "");
   EXPECT_EQ(asp.workers[0].losses, bsp.workers[0].losses);
 }

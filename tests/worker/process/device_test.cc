@@ -10,7 +10,7 @@
 namespace braid::worker {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(DeviceTest, AutoIsTheCpuWhereThereIsNoDevice) {
   if (cuda_device_count() > 0)

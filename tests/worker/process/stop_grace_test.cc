@@ -13,7 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-class StopGraceTest : public testing::Test {
+class StopGraceTest : public ::testing::Test {
  protected:
   StopGraceTest() { set_log_level(LogLevel::Error); }
   StopFlag flag_;

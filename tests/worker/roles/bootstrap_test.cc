@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-WaitContext soon() { return WaitContext::with_timeout(30s); }
+WaitContext within_deadline() { return WaitContext::with_timeout(30s); }
 
 launch::ClusterSpec cluster_of(const std::string& address) {
   launch::ClusterSpec cluster;
@@ -52,7 +52,8 @@ TEST(BootstrapTest, TheDataPlaneIsReachedByEveryAddressThatAHostMayHave) {
     for (const std::string host : {"127.0.0.1", "[::1]"}) {
       if (host == "[::1]" && !loopback_speaks_ipv6()) continue;
       const auto channel = comm::Channel::create(host + port_of(server->address()), {});
-      EXPECT_EQ(channel->call({7, {}, {}, nullptr}, {}, soon()).type, 7) << address << " by " << host;
+      EXPECT_EQ(channel->call({7, {}, {}, nullptr}, {}, within_deadline()).type, 7)
+          << address << " by " << host;
     }
   }
 }
@@ -62,7 +63,8 @@ TEST(BootstrapTest, RanksListenForBothFamilies) {
   for (const std::string host : {"127.0.0.1", "[::1]"}) {
     if (host == "[::1]" && !loopback_speaks_ipv6()) continue;
     std::string reason;
-    EXPECT_TRUE(comm::connect_once(host + ":" + std::to_string(listener.port), soon(), "test", reason))
+    EXPECT_TRUE(
+        comm::connect_once(host + ":" + std::to_string(listener.port), within_deadline(), "test", reason))
         << host << ": " << reason;
   }
 }

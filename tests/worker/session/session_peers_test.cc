@@ -22,7 +22,7 @@ namespace {
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-Tensor vector(std::vector<float> values) {
+Tensor vector_of(std::vector<float> values) {
   return Tensor::from<float>(Shape{static_cast<std::int64_t>(values.size())}, values);
 }
 
@@ -61,7 +61,7 @@ TEST_F(SessionPeersTest, SessionsOfTwoWorkersSumWhatTheyHave) {
     GraphSession session(options);
     const Graph graph = import_graph(b.graph());
     GraphRun run{{"sum"}, {}, {}};
-    run.feeds.emplace_back("x", vector({1.0F + static_cast<float>(rank), 10.0F}));
+    run.feeds.emplace_back("x", vector_of({1.0F + static_cast<float>(rank), 10.0F}));
     const Tensor sum = session.run(graph, run)[0];
     sums[static_cast<std::size_t>(rank)] = {sum.data<float>().begin(), sum.data<float>().end()};
   });
@@ -71,7 +71,7 @@ TEST_F(SessionPeersTest, SessionsOfTwoWorkersSumWhatTheyHave) {
 
 TEST_F(SessionPeersTest, TheLeadersValueBecomesEverybodys) {
   on_two([&](const std::shared_ptr<SessionPeers>& peers, int rank) {
-    const Tensor mine = vector({static_cast<float>(rank), 5.0F});
+    const Tensor mine = vector_of({static_cast<float>(rank), 5.0F});
     const Tensor shared = peers->broadcast(mine);
     EXPECT_EQ(shared.data<float>()[0], 0.0F);
     EXPECT_EQ(mine.data<float>()[0], static_cast<float>(rank)) << "a copy";

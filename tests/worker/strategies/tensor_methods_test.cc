@@ -16,7 +16,7 @@ std::string mlp(const char* optimizer, const char* more = "") {
                       optimizer);
 }
 
-void expect_same(const std::string& job, const Settings& settings) {
+void expect_same_cut(const std::string& job, const Settings& settings) {
   for (const auto& [data, tensor] : {std::pair(1, 2), {1, 4}, {2, 2}})
     expect_as_one_process(job, made_images(48, 6), data, tensor, settings);
 }
@@ -26,27 +26,27 @@ TEST(TensorMethodsTest, ClippingIsByTheNormOfAllSlices) {
   const std::string job = mlp("kind: SGD learning_rate: 0.1");
   EXPECT_NE(run_leader(job_with(job, clip), 1, made_images(48, 6)).losses,
             run_leader(job_with(job, {}), 1, made_images(48, 6)).losses);
-  expect_same(job, clip);
+  expect_same_cut(job, clip);
 }
 
 TEST(TensorMethodsTest, PartsOfABatch) {
-  expect_same(mlp("kind: SGD learning_rate: 0.1", "dropout: 0.2"), {"optimizer.accumulate_steps=3"});
+  expect_same_cut(mlp("kind: SGD learning_rate: 0.1", "dropout: 0.2"), {"optimizer.accumulate_steps=3"});
 }
 
 TEST(TensorMethodsTest, DecayAndRegularisation) {
-  expect_same(mlp("kind: MOMENTUM learning_rate: 0.02 weight_decay: 0.1 l2: 0.01 l1: 0.001 clip_value: 0.2"),
-              {});
+  expect_same_cut(
+      mlp("kind: MOMENTUM learning_rate: 0.02 weight_decay: 0.1 l2: 0.01 l1: 0.001 clip_value: 0.2"), {});
 }
 
 TEST(TensorMethodsTest, GroupsOfVariablesAndFrozenOnes) {
-  expect_same(mlp("kind: SGD learning_rate: 0.1"),
-              {"optimizer.group=match: 'mlp/layer0/.*' learning_rate: 0.5",
-               "optimizer.group=match: 'mlp/layer1/kernel' frozen: true"});
+  expect_same_cut(mlp("kind: SGD learning_rate: 0.1"),
+                  {"optimizer.group=match: 'mlp/layer0/.*' learning_rate: 0.5",
+                   "optimizer.group=match: 'mlp/layer1/kernel' frozen: true"});
 }
 
 TEST(TensorMethodsTest, StreamsAndStepsInFlight) {
-  expect_same(mlp("kind: SGD learning_rate: 0.1"), {"streams.count=3", "streams.policy=FULL"});
-  expect_same(mlp("kind: SGD learning_rate: 0.1"), {"runtime.steps_in_flight=2"});
+  expect_same_cut(mlp("kind: SGD learning_rate: 0.1"), {"streams.count=3", "streams.policy=FULL"});
+  expect_same_cut(mlp("kind: SGD learning_rate: 0.1"), {"runtime.steps_in_flight=2"});
 }
 
 TEST(TensorMethodsTest, RecomputedActivations) {

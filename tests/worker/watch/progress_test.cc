@@ -18,12 +18,12 @@
 namespace braid::worker {
 namespace {
 
-using testing::AllOf;
-using testing::Each;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
-using testing::SizeIs;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
 
 /// What `program` writes to a terminal of so many columns, in a process of its own.
 std::string on_terminal(int columns, const std::function<void()>& program, const char* type = "xterm") {

@@ -20,13 +20,13 @@ namespace braid {
 namespace {
 
 template <class T>
-std::vector<T> values(const Tensor& tensor) {
+std::vector<T> values_of(const Tensor& tensor) {
   const auto data = tensor.data<T>();
   return {data.begin(), data.end()};
 }
 
-/// Lists of `lengths`, whose values are their row's number.
-std::shared_ptr<const Table> rows_of_lengths(const std::vector<std::int64_t>& lengths) {
+/// Lists of `lengths`, whose values_of are their row's number.
+std::shared_ptr<const Table> numbered_lists(const std::vector<std::int64_t>& lengths) {
   auto table = std::make_shared<Table>();
   table->rows = std::ssize(lengths);
   std::vector<std::int64_t> data, offsets{0};
@@ -70,7 +70,7 @@ TEST(EqualWorkTest, BatchesHaveTheSameRowsOverAllWorkers) {
   std::mt19937 random(5);
   std::vector<std::int64_t> lengths(103);
   for (std::int64_t& n : lengths) n = static_cast<std::int64_t>(random() % 40);
-  const auto table = rows_of_lengths(lengths);
+  const auto table = numbered_lists(lengths);
   for (const bool shuffle : {false, true})
     for (const bool carry : {false, true}) {
       BatchOptions options{.global_batch = 25, .shuffle = shuffle, .seed = 9, .carry_remainder = carry};
@@ -83,14 +83,14 @@ TEST(EqualWorkTest, BatchesHaveTheSameRowsOverAllWorkers) {
         workers.push_back(
             std::make_unique<Batcher>(table, std::vector<std::string>{"x", "h", "h/offsets"}, options));
       for (std::uint64_t t = 0; t < 9; ++t) {
-        const auto all = values<float>(whole.make(t).tensors[0]);
+        const auto all = values_of<float>(whole.make(t).tensors[0]);
         std::vector<float> together;
         std::vector<std::uint64_t> loads;
         for (std::size_t w = 0; w < 3; ++w) {
           const Batch batch = workers[w]->make(t);
           EXPECT_EQ(batch.rows, row_part(25, static_cast<int>(w), 3).rows);
-          const auto rows = values<float>(batch.tensors[0]);
-          const auto offsets = values<std::int32_t>(batch.tensors[2]);
+          const auto rows = values_of<float>(batch.tensors[0]);
+          const auto offsets = values_of<std::int32_t>(batch.tensors[2]);
           std::uint64_t load = 0;
           auto place = all.begin();
           for (std::size_t r = 0; r < rows.size(); ++r) {
@@ -111,7 +111,7 @@ TEST(EqualWorkTest, BatchesHaveTheSameRowsOverAllWorkers) {
 
 TEST(EqualWorkTest, TheLongestListIsThatOfAllWorkersRows) {
   const std::vector<std::int64_t> lengths{3, 9, 1, 4, 2, 7, 7, 0, 5, 6, 1, 1};
-  const auto table = rows_of_lengths(lengths);
+  const auto table = numbered_lists(lengths);
   const std::vector<std::string> names{"x", "h/longest"};
   for (const bool equal_work : {false, true}) {
     BatchOptions options{.global_batch = 4, .shuffle = false};
@@ -128,9 +128,9 @@ TEST(EqualWorkTest, TheLongestListIsThatOfAllWorkersRows) {
       const auto both = [&](Batcher& batcher) {
         const Batch batch = batcher.make(t);
         std::int64_t own = 0;
-        for (const float row : values<float>(batch.tensors[0]))
+        for (const float row : values_of<float>(batch.tensors[0]))
           own = std::max(own, lengths[static_cast<std::size_t>(row)]);
-        const auto said = values<std::int32_t>(batch.tensors[1]);
+        const auto said = values_of<std::int32_t>(batch.tensors[1]);
         EXPECT_EQ(said[0], own);
         EXPECT_EQ(said[1], longest[t]);
         return own;
@@ -175,13 +175,14 @@ TEST(EqualWorkTest, StreamedRowsAreDealtAlike) {
   Batcher second(std::make_shared<StreamedRows>(source(), stream, options), names, dealt);
   for (std::uint64_t t = 0; t < 40; ++t) {
     const Batch a = first.make(t), b = second.make(t);
-    auto together = values<float>(a.tensors[0]);
-    const auto others = values<float>(b.tensors[0]);
+    auto together = values_of<float>(a.tensors[0]);
+    const auto others = values_of<float>(b.tensors[0]);
     EXPECT_EQ(together.size(), 10U);
     together.insert(together.end(), others.begin(), others.end());
-    EXPECT_THAT(together, testing::UnorderedElementsAreArray(values<float>(whole.make(t).tensors[0])));
-    EXPECT_LE(std::abs(values<std::int32_t>(a.tensors[2]).back() - values<std::int32_t>(b.tensors[2]).back()),
-              10);
+    EXPECT_THAT(together, testing::UnorderedElementsAreArray(values_of<float>(whole.make(t).tensors[0])));
+    EXPECT_LE(
+        std::abs(values_of<std::int32_t>(a.tensors[2]).back() - values_of<std::int32_t>(b.tensors[2]).back()),
+        10);
   }
 }
 

@@ -25,7 +25,7 @@ std::shared_ptr<const Table> counting_table(std::int64_t rows) {
   return table;
 }
 
-std::vector<std::int64_t> ids_of(const Batch& batch) {
+std::vector<std::int64_t> batch_ids(const Batch& batch) {
   auto ids = batch.tensors[0].data<std::int64_t>();
   return {ids.begin(), ids.end()};
 }
@@ -34,7 +34,7 @@ TEST(BatcherTest, AnEpochIsAPermutationAndEpochsDiffer) {
   Batcher batcher(counting_table(100), {"id"}, {.global_batch = 10, .seed = 3});
   std::vector<std::int64_t> first, second;
   for (std::uint64_t t = 0; t < 20; ++t) {
-    auto ids = ids_of(batcher.make(t));
+    auto ids = batch_ids(batcher.make(t));
     (t < 10 ? first : second).insert((t < 10 ? first : second).end(), ids.begin(), ids.end());
   }
   EXPECT_EQ(std::set(first.begin(), first.end()).size(), 100U);
@@ -90,10 +90,10 @@ TEST(BatcherTest, ThreadsThatPassTheEndsOfEpochsTogetherMakeTheSameBatches) {
     std::vector<std::jthread> threads;
     for (int k = 0; k < 6; ++k)
       threads.emplace_back([&] {
-        for (std::uint64_t t = next++; t < kTickets; t = next++) made[t] = ids_of(together.make(t));
+        for (std::uint64_t t = next++; t < kTickets; t = next++) made[t] = batch_ids(together.make(t));
       });
     threads.clear();
-    for (std::uint64_t t = 0; t < kTickets; ++t) ASSERT_EQ(made[t], ids_of(one.make(t))) << "ticket " << t;
+    for (std::uint64_t t = 0; t < kTickets; ++t) ASSERT_EQ(made[t], batch_ids(one.make(t))) << "ticket " << t;
   }
 }
 
@@ -101,8 +101,8 @@ TEST(BatcherTest, AnyTicketCanBeMadeAtAnyTime) {
   Batcher one(counting_table(64), {"id"}, {.global_batch = 8, .seed = 9});
   Batcher other(counting_table(64), {"id"}, {.global_batch = 8, .seed = 9});
   std::vector<std::vector<std::int64_t>> forward;
-  for (std::uint64_t t = 0; t < 40; ++t) forward.push_back(ids_of(one.make(t)));
-  for (std::uint64_t t = 40; t-- > 0;) EXPECT_EQ(ids_of(other.make(t)), forward[t]) << "ticket " << t;
+  for (std::uint64_t t = 0; t < 40; ++t) forward.push_back(batch_ids(one.make(t)));
+  for (std::uint64_t t = 40; t-- > 0;) EXPECT_EQ(batch_ids(other.make(t)), forward[t]) << "ticket " << t;
 }
 
 TEST(BatcherTest, ColumnsThatNobodyWantsAreNotMade) {
@@ -128,17 +128,17 @@ TEST(BatcherTest, WorkersShareEachGlobalBatchInContiguousParts) {
     std::vector<std::int64_t> joined;
     for (int rank = 0; rank < 3; ++rank) {
       Batcher part(counting_table(60), {"id"}, {.global_batch = 12, .rank = rank, .world = 3, .seed = 1});
-      auto ids = ids_of(part.make(t));
+      auto ids = batch_ids(part.make(t));
       joined.insert(joined.end(), ids.begin(), ids.end());
     }
-    EXPECT_EQ(joined, ids_of(whole.make(t)));
+    EXPECT_EQ(joined, batch_ids(whole.make(t)));
   }
 }
 
 TEST(BatcherTest, EvaluationKeepsTheRemainderAndEnds) {
   Batcher batcher(counting_table(25), {"id"}, {.global_batch = 10, .shuffle = false, .keep_remainder = true});
   EXPECT_EQ(batcher.batches_per_epoch(), 3);
-  EXPECT_EQ(ids_of(batcher.make(2)), (std::vector<std::int64_t>{20, 21, 22, 23, 24}));
+  EXPECT_EQ(batch_ids(batcher.make(2)), (std::vector<std::int64_t>{20, 21, 22, 23, 24}));
   EXPECT_THROW(batcher.make(3), OutOfRange);
 }
 
@@ -185,7 +185,7 @@ TEST(BatcherTest, CarriedRemaindersLeaveNoRowOut) {
       for (int rank = 0; rank < world; ++rank) {
         Batcher part(counting_table(10), {"id"},
                      {.global_batch = 4, .rank = rank, .world = world, .seed = 7, .carry_remainder = true});
-        const auto ids = ids_of(part.make(t));
+        const auto ids = batch_ids(part.make(t));
         seen.insert(seen.end(), ids.begin(), ids.end());
       }
     ASSERT_EQ(seen.size(), 20U);
@@ -193,7 +193,7 @@ TEST(BatcherTest, CarriedRemaindersLeaveNoRowOut) {
     EXPECT_EQ(std::set(seen.begin() + 10, seen.end()).size(), 10U);
   }
   Batcher small(counting_table(3), {"id"}, {.global_batch = 7, .shuffle = false, .carry_remainder = true});
-  EXPECT_EQ(ids_of(small.make(1)), (std::vector<std::int64_t>{1, 2, 0, 1, 2, 0, 1}));
+  EXPECT_EQ(batch_ids(small.make(1)), (std::vector<std::int64_t>{1, 2, 0, 1, 2, 0, 1}));
 }
 
 TEST(BatcherTest, ABufferedShuffleIsAPermutationThatNoRowLeavesEarly) {
@@ -201,7 +201,7 @@ TEST(BatcherTest, ABufferedShuffleIsAPermutationThatNoRowLeavesEarly) {
   Batcher batcher(counting_table(kRows), {"id"}, {.global_batch = 100, .seed = 3, .shuffle_buffer = kBuffer});
   std::vector<std::int64_t> order, second;
   for (std::uint64_t t = 0; t < 20; ++t) {
-    const auto ids = ids_of(batcher.make(t));
+    const auto ids = batch_ids(batcher.make(t));
     (t < 10 ? order : second).insert((t < 10 ? order : second).end(), ids.begin(), ids.end());
   }
   EXPECT_EQ(std::set(order.begin(), order.end()).size(), static_cast<std::size_t>(kRows));
@@ -227,13 +227,14 @@ TEST(BatcherTest, WorkersThatDoNotDivideABatchTakePartsThatFollowEachOther) {
           its.rank = rank;
           its.world = world;
           Batcher part(counting_table(60), {"id"}, its);
-          const auto ids = ids_of(part.make(ticket));
+          const auto ids = batch_ids(part.make(ticket));
           EXPECT_EQ(std::ssize(ids), 17 / world + (rank < 17 % world ? 1 : 0));
           EXPECT_EQ(part.rows_of(ticket), std::ssize(ids));
           EXPECT_EQ(part.cursor(ticket), whole.cursor(ticket)) << "a cursor is the job's";
           joined.insert(joined.end(), ids.begin(), ids.end());
         }
-        EXPECT_EQ(joined, ids_of(whole.make(ticket))) << "ticket " << ticket << ", " << world << " workers";
+        EXPECT_EQ(joined, batch_ids(whole.make(ticket)))
+            << "ticket " << ticket << ", " << world << " workers";
       }
     }
 }
@@ -253,11 +254,11 @@ TEST(BatcherTest, ManyThreadsMakeTheSameBatches) {
     std::vector<std::jthread> threads;
     for (std::uint64_t k = 0; k < 4; ++k)
       threads.emplace_back([&, k] {
-        for (std::uint64_t t = k; t < 64; t += 4) got[t] = ids_of(batcher.make(t));
+        for (std::uint64_t t = k; t < 64; t += 4) got[t] = batch_ids(batcher.make(t));
       });
   }
   Batcher serial(counting_table(64), {"id"}, {.global_batch = 8, .seed = 2});
-  for (std::uint64_t t = 0; t < 64; ++t) EXPECT_EQ(got[t], ids_of(serial.make(t)));
+  for (std::uint64_t t = 0; t < 64; ++t) EXPECT_EQ(got[t], batch_ids(serial.make(t)));
 }
 
 }  // namespace

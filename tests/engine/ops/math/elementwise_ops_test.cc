@@ -14,11 +14,11 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
 
 template <class T>
-std::vector<T> values(const Tensor& t) {
+std::vector<T> values_of(const Tensor& t) {
   return {t.data<T>().begin(), t.data<T>().end()};
 }
 
@@ -77,94 +77,96 @@ TEST(ElementwiseOps, Float32IsWithinAFewUnitsInTheLastPlace) {
 }
 
 TEST(ElementwiseOps, SpecialValuesFollowTheMathematics) {
-  const Tensor x = f32({5}, {-kInf, -1, 0, kInf, kNan});
-  const auto unary = [&](const char* op) { return values<float>(run_op(op, {x})[0]); };
+  const Tensor x = f32({5}, {-kInfinity, -1, 0, kInfinity, kNotANumber});
+  const auto unary = [&](const char* op) { return values_of<float>(run_op(op, {x})[0]); };
   const auto nan = ::testing::IsNan();
-  EXPECT_THAT(unary("Exp"), ElementsAre(0, ::testing::FloatEq(0.36787945F), 1, kInf, nan));
-  EXPECT_THAT(unary("Log"), ElementsAre(nan, nan, -kInf, kInf, nan));
-  EXPECT_THAT(unary("Log1p"), ElementsAre(nan, -kInf, 0, kInf, nan));
-  EXPECT_THAT(unary("Expm1"), ElementsAre(-1, ::testing::FloatEq(-0.63212055F), 0, kInf, nan));
+  EXPECT_THAT(unary("Exp"), ElementsAre(0, ::testing::FloatEq(0.36787945F), 1, kInfinity, nan));
+  EXPECT_THAT(unary("Log"), ElementsAre(nan, nan, -kInfinity, kInfinity, nan));
+  EXPECT_THAT(unary("Log1p"), ElementsAre(nan, -kInfinity, 0, kInfinity, nan));
+  EXPECT_THAT(unary("Expm1"), ElementsAre(-1, ::testing::FloatEq(-0.63212055F), 0, kInfinity, nan));
   EXPECT_THAT(unary("Tanh"), ElementsAre(-1, ::testing::FloatEq(-0.7615942F), 0, 1, nan));
   EXPECT_THAT(unary("Sigmoid"), ElementsAre(0, ::testing::FloatEq(0.26894143F), 0.5F, 1, nan));
-  EXPECT_THAT(unary("Relu"), ElementsAre(0, 0, 0, kInf, nan));
+  EXPECT_THAT(unary("Relu"), ElementsAre(0, 0, 0, kInfinity, nan));
   EXPECT_THAT(unary("Sign"), ElementsAre(-1, -1, 0, 1, nan));
-  EXPECT_THAT(unary("Abs"), ElementsAre(kInf, 1, 0, kInf, nan));
-  EXPECT_THAT(values<bool>(run_op("IsNan", {x})[0]), ElementsAre(false, false, false, false, true));
-  EXPECT_THAT(values<bool>(run_op("IsInf", {x})[0]), ElementsAre(true, false, false, true, false));
-  EXPECT_THAT(values<bool>(run_op("IsFinite", {x})[0]), ElementsAre(false, true, true, false, false));
+  EXPECT_THAT(unary("Abs"), ElementsAre(kInfinity, 1, 0, kInfinity, nan));
+  EXPECT_THAT(values_of<bool>(run_op("IsNan", {x})[0]), ElementsAre(false, false, false, false, true));
+  EXPECT_THAT(values_of<bool>(run_op("IsInf", {x})[0]), ElementsAre(true, false, false, true, false));
+  EXPECT_THAT(values_of<bool>(run_op("IsFinite", {x})[0]), ElementsAre(false, true, true, false, false));
 }
 
 TEST(ElementwiseOps, NoGradientStaysNoneAtInfiniteSlopes) {
-  const Tensor y = f32({4}, {0, kInf, 0, 2}), dy = f32({4}, {0, 0, 1, 1});
-  EXPECT_THAT(values<float>(run_op("SqrtGrad", {y, dy})[0]), ElementsAre(0, 0, kInf, 0.25F));
-  EXPECT_THAT(values<float>(run_op("RsqrtGrad", {y, dy})[0]), ElementsAre(0, 0, 0, -4));
-  EXPECT_THAT(values<float>(run_op("ReciprocalGrad", {y, dy})[0]), ElementsAre(0, 0, 0, -4));
+  const Tensor y = f32({4}, {0, kInfinity, 0, 2}), dy = f32({4}, {0, 0, 1, 1});
+  EXPECT_THAT(values_of<float>(run_op("SqrtGrad", {y, dy})[0]), ElementsAre(0, 0, kInfinity, 0.25F));
+  EXPECT_THAT(values_of<float>(run_op("RsqrtGrad", {y, dy})[0]), ElementsAre(0, 0, 0, -4));
+  EXPECT_THAT(values_of<float>(run_op("ReciprocalGrad", {y, dy})[0]), ElementsAre(0, 0, 0, -4));
 }
 
 TEST(ElementwiseOps, RoundGoesToEven) {
   const Tensor x = f32({6}, {-2.5F, -1.5F, -0.5F, 0.5F, 1.5F, 2.5F});
   for (const char* op : {"Round", "Rint"})
-    EXPECT_THAT(values<float>(run_op(op, {x})[0]), ElementsAre(-2, -2, 0, 0, 2, 2));
-  EXPECT_THAT(values<float>(run_op("Floor", {x})[0]), ElementsAre(-3, -2, -1, 0, 1, 2));
-  EXPECT_THAT(values<float>(run_op("Ceil", {x})[0]), ElementsAre(-2, -1, 0, 1, 2, 3));
+    EXPECT_THAT(values_of<float>(run_op(op, {x})[0]), ElementsAre(-2, -2, 0, 0, 2, 2));
+  EXPECT_THAT(values_of<float>(run_op("Floor", {x})[0]), ElementsAre(-3, -2, -1, 0, 1, 2));
+  EXPECT_THAT(values_of<float>(run_op("Ceil", {x})[0]), ElementsAre(-2, -1, 0, 1, 2, 3));
 }
 
 TEST(ElementwiseOps, RoundLeavesIntegersAsTheyAre) {
-  EXPECT_THAT(values<std::int32_t>(run_op("Round", {i32({2}, {-7, 8})})[0]), ElementsAre(-7, 8));
+  EXPECT_THAT(values_of<std::int32_t>(run_op("Round", {i32({2}, {-7, 8})})[0]), ElementsAre(-7, 8));
 }
 
 TEST(ElementwiseOps, DivisionsRoundAsTensorFlows) {
   const Tensor a = i32({4}, {7, -7, 7, -7}), b = i32({4}, {2, 2, -2, -2});
-  EXPECT_THAT(values<std::int32_t>(run_op("Div", {a, b})[0]), ElementsAre(3, -3, -3, 3));
-  EXPECT_THAT(values<std::int32_t>(run_op("FloorDiv", {a, b})[0]), ElementsAre(3, -4, -4, 3));
-  EXPECT_THAT(values<std::int32_t>(run_op("FloorMod", {a, b})[0]), ElementsAre(1, 1, -1, -1));
+  EXPECT_THAT(values_of<std::int32_t>(run_op("Div", {a, b})[0]), ElementsAre(3, -3, -3, 3));
+  EXPECT_THAT(values_of<std::int32_t>(run_op("FloorDiv", {a, b})[0]), ElementsAre(3, -4, -4, 3));
+  EXPECT_THAT(values_of<std::int32_t>(run_op("FloorMod", {a, b})[0]), ElementsAre(1, 1, -1, -1));
   const Tensor x = converted(a, DType::Float32), y = converted(b, DType::Float32);
-  EXPECT_THAT(values<float>(run_op("FloorDiv", {x, y})[0]), ElementsAre(3, -4, -4, 3));
-  EXPECT_THAT(values<float>(run_op("FloorMod", {x, y})[0]), ElementsAre(1, 1, -1, -1));
+  EXPECT_THAT(values_of<float>(run_op("FloorDiv", {x, y})[0]), ElementsAre(3, -4, -4, 3));
+  EXPECT_THAT(values_of<float>(run_op("FloorMod", {x, y})[0]), ElementsAre(1, 1, -1, -1));
 }
 
 TEST(ElementwiseOps, TruncationGoesTowardsZero) {
   const Tensor a = i32({4}, {7, -7, 7, -7}), b = i32({4}, {2, 2, -2, -2});
-  EXPECT_THAT(values<std::int32_t>(run_op("TruncateDiv", {a, b})[0]), ElementsAre(3, -3, -3, 3));
-  EXPECT_THAT(values<std::int32_t>(run_op("TruncateMod", {a, b})[0]), ElementsAre(1, -1, 1, -1));
+  EXPECT_THAT(values_of<std::int32_t>(run_op("TruncateDiv", {a, b})[0]), ElementsAre(3, -3, -3, 3));
+  EXPECT_THAT(values_of<std::int32_t>(run_op("TruncateMod", {a, b})[0]), ElementsAre(1, -1, 1, -1));
   const Tensor x = f32({2}, {7.5F, -7.5F}), y = f32({}, {2});
-  EXPECT_THAT(values<float>(run_op("Mod", {x, y})[0]), ElementsAre(1.5F, -1.5F));
-  EXPECT_THAT(values<float>(run_op("TruncateDiv", {x, y})[0]), ElementsAre(3, -3));
+  EXPECT_THAT(values_of<float>(run_op("Mod", {x, y})[0]), ElementsAre(1.5F, -1.5F));
+  EXPECT_THAT(values_of<float>(run_op("TruncateDiv", {x, y})[0]), ElementsAre(3, -3));
 }
 
 TEST(ElementwiseOps, ZeroTimesAnythingIsZeroInTheXOps) {
-  const Tensor a = f32({3}, {0, 0, 2}), b = f32({3}, {0, kNan, 1});
-  EXPECT_THAT(values<float>(run_op("Xdivy", {a, b})[0]), ElementsAre(0, 0, 2));
-  EXPECT_THAT(values<float>(run_op("Xlogy", {a, b})[0]), ElementsAre(0, 0, 0));
-  EXPECT_THAT(values<float>(run_op("Xlog1py", {a, b})[0]), ElementsAre(0, 0, ::testing::FloatEq(1.3862944F)));
-  EXPECT_THAT(values<float>(run_op("MulNoNan", {f32({2}, {kInf, 3}), f32({2}, {0, 2})})[0]),
+  const Tensor a = f32({3}, {0, 0, 2}), b = f32({3}, {0, kNotANumber, 1});
+  EXPECT_THAT(values_of<float>(run_op("Xdivy", {a, b})[0]), ElementsAre(0, 0, 2));
+  EXPECT_THAT(values_of<float>(run_op("Xlogy", {a, b})[0]), ElementsAre(0, 0, 0));
+  EXPECT_THAT(values_of<float>(run_op("Xlog1py", {a, b})[0]),
+              ElementsAre(0, 0, ::testing::FloatEq(1.3862944F)));
+  EXPECT_THAT(values_of<float>(run_op("MulNoNan", {f32({2}, {kInfinity, 3}), f32({2}, {0, 2})})[0]),
               ElementsAre(0, 6));
 }
 
 TEST(ElementwiseOps, BitwiseOpsWorkOnTwosComplement) {
   const Tensor a = i32({2}, {-4, 12}), b = i32({2}, {7, 10});
-  EXPECT_THAT(values<std::int32_t>(run_op("BitwiseAnd", {a, b})[0]), ElementsAre(4, 8));
-  EXPECT_THAT(values<std::int32_t>(run_op("BitwiseOr", {a, b})[0]), ElementsAre(-1, 14));
-  EXPECT_THAT(values<std::int32_t>(run_op("BitwiseXor", {a, b})[0]), ElementsAre(-5, 6));
-  EXPECT_THAT(values<std::int32_t>(run_op("Invert", {a})[0]), ElementsAre(3, -13));
+  EXPECT_THAT(values_of<std::int32_t>(run_op("BitwiseAnd", {a, b})[0]), ElementsAre(4, 8));
+  EXPECT_THAT(values_of<std::int32_t>(run_op("BitwiseOr", {a, b})[0]), ElementsAre(-1, 14));
+  EXPECT_THAT(values_of<std::int32_t>(run_op("BitwiseXor", {a, b})[0]), ElementsAre(-5, 6));
+  EXPECT_THAT(values_of<std::int32_t>(run_op("Invert", {a})[0]), ElementsAre(3, -13));
 }
 
 TEST(ElementwiseOps, ShiftsKeepTheSignAndStopAtTheWidth) {
   const Tensor a = i32({4}, {-8, 5, 5, -1}), b = i32({4}, {1, 2, -3, 40});
-  EXPECT_THAT(values<std::int32_t>(run_op("LeftShift", {a, b})[0]),
+  EXPECT_THAT(values_of<std::int32_t>(run_op("LeftShift", {a, b})[0]),
               ElementsAre(-16, 20, 5, std::numeric_limits<std::int32_t>::min()));
-  EXPECT_THAT(values<std::int32_t>(run_op("RightShift", {a, b})[0]), ElementsAre(-4, 1, 5, -1));
+  EXPECT_THAT(values_of<std::int32_t>(run_op("RightShift", {a, b})[0]), ElementsAre(-4, 1, 5, -1));
 }
 
 TEST(ElementwiseOps, IntegersWrapAndNeverTrap) {
   constexpr std::int32_t kMin = std::numeric_limits<std::int32_t>::min();
   constexpr std::int32_t kMax = std::numeric_limits<std::int32_t>::max();
   const Tensor min = i32({1}, {kMin}), minus_one = i32({1}, {-1});
-  EXPECT_THAT(values<std::int32_t>(run_op("Div", {min, minus_one})[0]), ElementsAre(kMin));
-  EXPECT_THAT(values<std::int32_t>(run_op("FloorMod", {min, minus_one})[0]), ElementsAre(0));
-  EXPECT_THAT(values<std::int32_t>(run_op("Neg", {min})[0]), ElementsAre(kMin));
-  EXPECT_THAT(values<std::int32_t>(run_op("AddV2", {i32({1}, {kMax}), i32({1}, {1})})[0]), ElementsAre(kMin));
-  EXPECT_THAT(values<std::int64_t>(run_op("Pow", {i64({2}, {3, -2}), i64({2}, {5, 3})})[0]),
+  EXPECT_THAT(values_of<std::int32_t>(run_op("Div", {min, minus_one})[0]), ElementsAre(kMin));
+  EXPECT_THAT(values_of<std::int32_t>(run_op("FloorMod", {min, minus_one})[0]), ElementsAre(0));
+  EXPECT_THAT(values_of<std::int32_t>(run_op("Neg", {min})[0]), ElementsAre(kMin));
+  EXPECT_THAT(values_of<std::int32_t>(run_op("AddV2", {i32({1}, {kMax}), i32({1}, {1})})[0]),
+              ElementsAre(kMin));
+  EXPECT_THAT(values_of<std::int64_t>(run_op("Pow", {i64({2}, {3, -2}), i64({2}, {5, 3})})[0]),
               ElementsAre(243, -8));
 }
 
@@ -179,15 +181,15 @@ TEST(ElementwiseOps, WhatHasNoResultIsRefused) {
 }
 
 TEST(ElementwiseOps, MaximumAndMinimumPassNanOn) {
-  const Tensor a = f32({3}, {kNan, 1, 2}), b = f32({3}, {1, kNan, 3});
-  EXPECT_THAT(values<float>(run_op("Maximum", {a, b})[0]),
+  const Tensor a = f32({3}, {kNotANumber, 1, 2}), b = f32({3}, {1, kNotANumber, 3});
+  EXPECT_THAT(values_of<float>(run_op("Maximum", {a, b})[0]),
               ElementsAre(::testing::IsNan(), ::testing::IsNan(), 3));
-  EXPECT_THAT(values<float>(run_op("Minimum", {a, b})[0]),
+  EXPECT_THAT(values_of<float>(run_op("Minimum", {a, b})[0]),
               ElementsAre(::testing::IsNan(), ::testing::IsNan(), 2));
 }
 
 TEST(ElementwiseOps, DivNoNanGivesZeroForZeroDivisors) {
-  EXPECT_THAT(values<float>(run_op("DivNoNan", {f32({3}, {1, 0, 6}), f32({3}, {0, 0, 3})})[0]),
+  EXPECT_THAT(values_of<float>(run_op("DivNoNan", {f32({3}, {1, 0, 6}), f32({3}, {0, 0, 3})})[0]),
               ElementsAre(0, 0, 2));
 }
 
@@ -227,28 +229,28 @@ TEST(ElementwiseOps, BroadcastingFollowsNumPyForManyShapes) {
     const Tensor a = random_f64(sa, 1), b = random_f64(sb, 2);
     const Tensor ten = run_op("Mul", {b, f64({}, {10})})[0];
     const Tensor y = run_op("AddV2", {a, ten})[0];
-    EXPECT_EQ(values<double>(y), broadcast_sum(a, b, y.shape()))
+    EXPECT_EQ(values_of<double>(y), broadcast_sum(a, b, y.shape()))
         << sa.to_string() << " and " << sb.to_string();
     const Tensor mirrored = run_op("AddV2", {ten, a})[0];
-    EXPECT_EQ(values<double>(mirrored), values<double>(y));
+    EXPECT_EQ(values_of<double>(mirrored), values_of<double>(y));
   }
 }
 
 TEST(ElementwiseOps, CastSaturatesWhatDoesNotFit) {
-  const Tensor x = f32({6}, {-1.9F, 1.9F, 3e9F, -3e9F, kNan, kInf});
-  EXPECT_THAT(values<std::int32_t>(run_op("Cast", {x}, {{"DstT", DType::Int32}})[0]),
+  const Tensor x = f32({6}, {-1.9F, 1.9F, 3e9F, -3e9F, kNotANumber, kInfinity});
+  EXPECT_THAT(values_of<std::int32_t>(run_op("Cast", {x}, {{"DstT", DType::Int32}})[0]),
               ElementsAre(-1, 1, 2147483647, -2147483648LL, 0, 2147483647));
-  EXPECT_THAT(values<std::uint8_t>(run_op("Cast", {x}, {{"DstT", DType::UInt8}})[0]),
+  EXPECT_THAT(values_of<std::uint8_t>(run_op("Cast", {x}, {{"DstT", DType::UInt8}})[0]),
               ElementsAre(0, 1, 255, 0, 0, 255));
-  EXPECT_THAT(values<bool>(run_op("Cast", {f32({3}, {0, -0.5F, 2})}, {{"DstT", DType::Bool}})[0]),
+  EXPECT_THAT(values_of<bool>(run_op("Cast", {f32({3}, {0, -0.5F, 2})}, {{"DstT", DType::Bool}})[0]),
               ElementsAre(false, true, true));
   EXPECT_THAT(refusal("Cast", {x}, {{"DstT", DType::String}}), "[Cast] node 'op': does not convert string");
 }
 
-/// The nearest of all values that a half has, and of two equally near ones the one whose last bit is 0.
+/// The nearest of all values_of that a half has, and of two equally near ones the one whose last bit is 0.
 std::uint16_t nearest_half(float x, float (*value)(std::uint16_t)) {
   std::uint16_t best = 0;
-  double distance = kInf;
+  double distance = kInfinity;
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
     const float candidate = value(static_cast<std::uint16_t>(bits));
     if (!std::isfinite(candidate) || std::signbit(candidate) != std::signbit(x)) continue;
@@ -262,7 +264,7 @@ std::uint16_t nearest_half(float x, float (*value)(std::uint16_t)) {
 
 float value_of_float16(std::uint16_t bits) {
   const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  if (exponent == 31) return kNan;
+  if (exponent == 31) return kNotANumber;
   const double magnitude =
       exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
   return static_cast<float>((bits & 0x8000) != 0 ? -magnitude : magnitude);
@@ -289,39 +291,41 @@ TEST(ElementwiseOps, CastToHalvesRoundsToTheNearest) {
       EXPECT_EQ(back.data<float>()[i], value(bits));
     }
   }
-  const Tensor specials = f32({4}, {kInf, -kInf, 65520, kNan});
+  const Tensor specials = f32({4}, {kInfinity, -kInfinity, 65520, kNotANumber});
   const Tensor half = run_op("Cast", {specials}, {{"DstT", DType::Float16}})[0];
-  EXPECT_THAT(values<float>(run_op("Cast", {half}, {{"DstT", DType::Float32}})[0]),
-              ElementsAre(kInf, -kInf, kInf, ::testing::IsNan()));
-  EXPECT_THAT(values<std::int32_t>(run_op("Cast", {half}, {{"DstT", DType::Int32}})[0]),
+  EXPECT_THAT(values_of<float>(run_op("Cast", {half}, {{"DstT", DType::Float32}})[0]),
+              ElementsAre(kInfinity, -kInfinity, kInfinity, ::testing::IsNan()));
+  EXPECT_THAT(values_of<std::int32_t>(run_op("Cast", {half}, {{"DstT", DType::Int32}})[0]),
               ElementsAre(2147483647, -2147483648LL, 2147483647, 0));
 }
 
 TEST(ElementwiseOps, SelectTakesRowsByAVector) {
   const Tensor a = f32({2, 2}, {1, 2, 3, 4}), b = f32({2, 2}, {5, 6, 7, 8});
-  EXPECT_THAT(values<float>(run_op("Select", {bools({2}, {true, false}), a, b})[0]), ElementsAre(1, 2, 7, 8));
-  EXPECT_THAT(values<float>(run_op("SelectV2", {bools({2}, {true, false}), a, b})[0]),
+  EXPECT_THAT(values_of<float>(run_op("Select", {bools({2}, {true, false}), a, b})[0]),
+              ElementsAre(1, 2, 7, 8));
+  EXPECT_THAT(values_of<float>(run_op("SelectV2", {bools({2}, {true, false}), a, b})[0]),
               ElementsAre(1, 6, 3, 8));
 }
 
 TEST(ElementwiseOps, ClipKeepsNanAndBounds) {
+  EXPECT_THAT(values_of<float>(run_op(
+                  "ClipByValue", {f32({4}, {-2, 0.5F, 2, kNotANumber}), f32({}, {-1}), f32({}, {1})})[0]),
+              ElementsAre(-1, 0.5F, 1, ::testing::IsNan()));
   EXPECT_THAT(
-      values<float>(run_op("ClipByValue", {f32({4}, {-2, 0.5F, 2, kNan}), f32({}, {-1}), f32({}, {1})})[0]),
-      ElementsAre(-1, 0.5F, 1, ::testing::IsNan()));
-  EXPECT_THAT(values<float>(run_op("ClipByValue", {f32({3}, {-2, 1.5F, 5}), f32({}, {2}), f32({}, {1})})[0]),
-              ElementsAre(2, 2, 2));  // the lower bound has the last word
+      values_of<float>(run_op("ClipByValue", {f32({3}, {-2, 1.5F, 5}), f32({}, {2}), f32({}, {1})})[0]),
+      ElementsAre(2, 2, 2));  // the lower bound has the last word
 }
 
 TEST(ElementwiseOps, AddNAddsInOrder) {
   // 2^24 + 1 is not a float32: the order of additions shows in the result.
   const Tensor big = f32({1}, {16777216.0F}), one = f32({1}, {1});
-  EXPECT_THAT(values<float>(run_op("AddN", {big, one, one})[0]), ElementsAre(16777216.0F));
-  EXPECT_THAT(values<float>(run_op("AddN", {one, one, big})[0]), ElementsAre(16777218.0F));
+  EXPECT_THAT(values_of<float>(run_op("AddN", {big, one, one})[0]), ElementsAre(16777216.0F));
+  EXPECT_THAT(values_of<float>(run_op("AddN", {one, one, big})[0]), ElementsAre(16777218.0F));
 }
 
 TEST(SpecialFunctionsTest, GiveTensorFlowsValues) {
   const auto results = [](const std::string& op, const Tensor& x) {
-    return values<double>(run_op(op, {x})[0]);
+    return values_of<double>(run_op(op, {x})[0]);
   };
   const auto near = [&](const std::string& op, const Tensor& x, const std::vector<double>& expected) {
     const std::vector<double> y = results(op, x);  // TensorFlow's Erfinv has ten digits

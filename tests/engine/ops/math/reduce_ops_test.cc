@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::IsNan;
 
 template <class T>
-std::vector<T> values(const Tensor& t) {
+std::vector<T> elements_of(const Tensor& t) {
   return {t.data<T>().begin(), t.data<T>().end()};
 }
 
@@ -45,7 +45,7 @@ TEST(ReduceOps, SumEqualsTheNaiveSumForEverySetOfAxes) {
         if (mask & (1 << axis)) reduced.push_back(axis);
       const Tensor axes_value =
           Tensor::from<std::int32_t>({static_cast<std::int64_t>(reduced.size())}, reduced);
-      const auto sum = values<double>(run_op("Sum", {x, axes_value})[0]);
+      const auto sum = elements_of<double>(run_op("Sum", {x, axes_value})[0]);
       const auto expected = naive_sum(x, reduced);
       ASSERT_EQ(sum.size(), expected.size());
       for (std::size_t i = 0; i < sum.size(); ++i)
@@ -57,14 +57,14 @@ TEST(ReduceOps, SumEqualsTheNaiveSumForEverySetOfAxes) {
 TEST(ReduceOps, NothingGivesTheNeutralElement) {
   const Tensor none(DType::Float32, {0, 2});
   const float inf = std::numeric_limits<float>::infinity();
-  const auto reduce = [&](const char* op) { return values<float>(run_op(op, {none, axes({0})})[0]); };
+  const auto reduce = [&](const char* op) { return elements_of<float>(run_op(op, {none, axes({0})})[0]); };
   EXPECT_THAT(reduce("Sum"), ElementsAre(0, 0));
   EXPECT_THAT(reduce("Prod"), ElementsAre(1, 1));
   EXPECT_THAT(reduce("Max"), ElementsAre(-inf, -inf));
   EXPECT_THAT(reduce("Min"), ElementsAre(inf, inf));
   EXPECT_THAT(reduce("Mean"), ElementsAre(IsNan(), IsNan()));
-  EXPECT_THAT(values<bool>(run_op("All", {bools({0}, {}), axes({0})})[0]), ElementsAre(true));
-  EXPECT_THAT(values<bool>(run_op("Any", {bools({0}, {}), axes({0})})[0]), ElementsAre(false));
+  EXPECT_THAT(elements_of<bool>(run_op("All", {bools({0}, {}), axes({0})})[0]), ElementsAre(true));
+  EXPECT_THAT(elements_of<bool>(run_op("Any", {bools({0}, {}), axes({0})})[0]), ElementsAre(false));
 }
 
 TEST(ReduceOps, NanWinsWhereverItStands) {
@@ -73,7 +73,8 @@ TEST(ReduceOps, NanWinsWhereverItStands) {
       Tensor x = converted(random_f64({n}, 1), DType::Float32);
       x.data<float>()[static_cast<std::size_t>(at)] = std::nanf("");
       for (const char* op : {"Sum", "Mean", "Max", "Min", "Prod"})
-        EXPECT_THAT(values<float>(run_op(op, {x, axes({0})})[0]), ElementsAre(IsNan())) << op << " of " << n;
+        EXPECT_THAT(elements_of<float>(run_op(op, {x, axes({0})})[0]), ElementsAre(IsNan()))
+            << op << " of " << n;
     }
 }
 
@@ -83,12 +84,12 @@ TEST(ReduceOps, ArgMaxTakesANanOnlyWhereThereIsNothingElse) {
     Tensor x = Tensor::zeros(DType::Float32, {n});
     std::fill(x.data<float>().begin(), x.data<float>().end(), nan);
     for (const char* op : {"ArgMax", "ArgMin"}) {
-      EXPECT_THAT(values<std::int64_t>(run_op(op, {x, i32({}, {0})})[0]), ElementsAre(0));
+      EXPECT_THAT(elements_of<std::int64_t>(run_op(op, {x, i32({}, {0})})[0]), ElementsAre(0));
       for (const std::int64_t at : {std::int64_t{0}, n - 1}) {
         Tensor one = x.clone();
         one.data<float>()[static_cast<std::size_t>(at)] = 3;
-        EXPECT_THAT(values<std::int64_t>(run_op(op, {one, i32({}, {0})})[0]), ElementsAre(at));
-        EXPECT_THAT(values<std::int64_t>(run_op(op, {one.reshaped({n, 1}), i32({}, {0})})[0]),
+        EXPECT_THAT(elements_of<std::int64_t>(run_op(op, {one, i32({}, {0})})[0]), ElementsAre(at));
+        EXPECT_THAT(elements_of<std::int64_t>(run_op(op, {one.reshaped({n, 1}), i32({}, {0})})[0]),
                     ElementsAre(at));
       }
     }
@@ -99,20 +100,20 @@ TEST(ReduceOps, LongFloatSumsStayCloseToTheExactOnes) {
   Tensor x(DType::Float32, {4000000});
   std::fill(x.data<float>().begin(), x.data<float>().end(), 0.1F);
   const double exact = 4000000 * static_cast<double>(0.1F);
-  const double sum = values<float>(run_op("Sum", {x, axes({0})})[0])[0];
+  const double sum = elements_of<float>(run_op("Sum", {x, axes({0})})[0])[0];
   EXPECT_NEAR(sum / exact, 1, 1e-5);  // one running sum would be off by more than 1e-2
-  const double columns = values<float>(run_op("Sum", {x.reshaped({1000000, 4}), axes({0})})[0])[0];
+  const double columns = elements_of<float>(run_op("Sum", {x.reshaped({1000000, 4}), axes({0})})[0])[0];
   EXPECT_NEAR(columns / (exact / 4), 1, 1e-5);
 }
 
 TEST(ReduceOps, ArgMaxTakesTheFirstOfEqualOnes) {
-  EXPECT_THAT(values<std::int64_t>(run_op("ArgMax", {f32({2, 3}, {1, 3, 3, 2, 2, 2}), i32({}, {1})})[0]),
+  EXPECT_THAT(elements_of<std::int64_t>(run_op("ArgMax", {f32({2, 3}, {1, 3, 3, 2, 2, 2}), i32({}, {1})})[0]),
               ElementsAre(1, 0));
-  EXPECT_THAT(values<std::int64_t>(run_op("ArgMin", {f32({2, 3}, {1, 3, 3, 2, 3, 2}), i32({}, {0})})[0]),
+  EXPECT_THAT(elements_of<std::int64_t>(run_op("ArgMin", {f32({2, 3}, {1, 3, 3, 2, 3, 2}), i32({}, {0})})[0]),
               ElementsAre(0, 0, 1));
   Tensor x = Tensor::zeros(DType::Float32, {1, 1000});
   x.data<float>()[700] = x.data<float>()[300] = 1;
-  EXPECT_THAT(values<std::int64_t>(run_op("ArgMax", {x, i32({}, {1})})[0]), ElementsAre(300));
+  EXPECT_THAT(elements_of<std::int64_t>(run_op("ArgMax", {x, i32({}, {1})})[0]), ElementsAre(300));
 }
 
 TEST(ReduceOps, AxesOutOfRangeAreRefusedWithTheirNumber) {
@@ -127,7 +128,7 @@ TEST(ReduceOps, MaxSharesItsGradientAmongEqualElements) {
   const Tensor hits = run_op("Sum", {mask, axes({0})})[0];
   const Tensor spread =
       run_op("braid.BroadcastReduced", {run_op("RealDiv", {f32({}, {3}), hits})[0], x, axes({0})})[0];
-  EXPECT_THAT(values<float>(run_op("Mul", {mask, spread})[0]), ElementsAre(0, 1.5F, 1.5F));
+  EXPECT_THAT(elements_of<float>(run_op("Mul", {mask, spread})[0]), ElementsAre(0, 1.5F, 1.5F));
 }
 
 TEST(BoundTest, CountsElementsBelowOrNotAbove) {

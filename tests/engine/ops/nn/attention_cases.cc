@@ -5,7 +5,7 @@
 namespace braid::testing {
 namespace {
 
-struct Shaped {
+struct ShapedAttention {
   const char* label;
   Shape q, k, v, out, rows;
   std::vector<Tensor> mask = {};  // none, or one
@@ -69,7 +69,7 @@ void add_parts(OpCaseTable& table) {
 BRAID_OP_CASES(attention) {
   add_parts(table);
   const Shape inside{2, 3, 2, 4}, other{2, 5, 2, 4}, wide{2, 5, 2, 3};
-  const std::vector<Shaped> all{
+  const std::vector<ShapedAttention> all{
       {"self", {2, 2, 3, 4}, {2, 2, 3, 4}, {2, 2, 3, 4}, {2, 2, 3, 4}, {2, 2, 3}},
       {"causal, other widths",
        {2, 2, 3, 4},
@@ -135,7 +135,7 @@ BRAID_OP_CASES(attention) {
        {some_seen({2, 1, 3, 5}, 8)},
        {{"heads_inside", true}}},
   };
-  for (const Shaped& s : all) {
+  for (const ShapedAttention& s : all) {
     std::vector<Tensor> inputs{random_f64(s.q, 1), random_f64(s.k, 2), random_f64(s.v, 3)};
     std::vector<Tensor> backward = inputs;
     inputs.insert(inputs.end(), s.mask.begin(), s.mask.end());

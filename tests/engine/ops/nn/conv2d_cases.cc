@@ -5,7 +5,7 @@ namespace {
 
 using Ints = std::vector<std::int64_t>;
 
-Tensor f32_of(Shape shape, std::uint64_t seed) {
+Tensor image_of(Shape shape, std::uint64_t seed) {
   return converted(random_f64(std::move(shape), seed), DType::Float32);
 }
 
@@ -19,11 +19,11 @@ void add_family(OpCaseTable& table, const std::string& forward, const std::strin
     return t;
   };
   const std::string prefix = forward == "Conv2D" ? forward : "DepthwiseConv2dNative";
-  table.add(forward, {.label = label, .inputs = {f32_of(in, 1), f32_of(filter, 2)}, .attrs = attrs});
+  table.add(forward, {.label = label, .inputs = {image_of(in, 1), image_of(filter, 2)}, .attrs = attrs});
   table.add(prefix + "BackpropInput",
-            {.label = label, .inputs = {sizes(in), f32_of(filter, 2), f32_of(out, 3)}, .attrs = attrs});
+            {.label = label, .inputs = {sizes(in), image_of(filter, 2), image_of(out, 3)}, .attrs = attrs});
   table.add(prefix + "BackpropFilter",
-            {.label = label, .inputs = {f32_of(in, 1), sizes(filter), f32_of(out, 3)}, .attrs = attrs});
+            {.label = label, .inputs = {image_of(in, 1), sizes(filter), image_of(out, 3)}, .attrs = attrs});
 }
 
 }  // namespace
@@ -97,12 +97,12 @@ BRAID_OP_CASES(conv2d) {
     const AttrMap attrs{{"padding", "SAME"}, {"data_format", nchw ? "NCHW" : "NHWC"}};
     const std::string label = nchw ? "many pixels, NCHW" : "many pixels";
     table.add("DepthwiseConv2dNative", {.label = label,
-                                        .inputs = {images, f32_of({3, 3, 12, 1}, 2)},
+                                        .inputs = {images, image_of({3, 3, 12, 1}, 2)},
                                         .attrs = attrs,
                                         .numeric_gradient = false});
     table.add("DepthwiseConv2dNativeBackpropInput",
               {.label = label,
-               .inputs = {nchw ? axes({9, 12, 25, 21}) : axes({9, 25, 21, 12}), f32_of({3, 3, 12, 1}, 2),
+               .inputs = {nchw ? axes({9, 12, 25, 21}) : axes({9, 25, 21, 12}), image_of({3, 3, 12, 1}, 2),
                           gradients},
                .attrs = attrs,
                .numeric_gradient = false});
@@ -114,17 +114,17 @@ BRAID_OP_CASES(conv2d) {
   }
   // Several blocks of images with a smaller last one; too many elements for differences.
   table.add("Conv2D", {.label = "many blocks",
-                       .inputs = {f32_of({37, 14, 14, 16}, 4), f32_of({3, 3, 16, 20}, 5)},
+                       .inputs = {image_of({37, 14, 14, 16}, 4), image_of({3, 3, 16, 20}, 5)},
                        .attrs = same,
                        .numeric_gradient = false});
   table.add("Conv2DBackpropInput",
             {.label = "many blocks",
-             .inputs = {axes({37, 14, 14, 16}), f32_of({3, 3, 16, 20}, 5), f32_of({37, 14, 14, 20}, 6)},
+             .inputs = {axes({37, 14, 14, 16}), image_of({3, 3, 16, 20}, 5), image_of({37, 14, 14, 20}, 6)},
              .attrs = same,
              .numeric_gradient = false});
   table.add("Conv2DBackpropFilter",
             {.label = "many blocks",
-             .inputs = {f32_of({37, 14, 14, 16}, 4), axes({3, 3, 16, 20}), f32_of({37, 14, 14, 20}, 6)},
+             .inputs = {image_of({37, 14, 14, 16}, 4), axes({3, 3, 16, 20}), image_of({37, 14, 14, 20}, 6)},
              .attrs = same,
              .numeric_gradient = false});
 }

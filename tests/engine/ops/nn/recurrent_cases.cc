@@ -10,19 +10,19 @@ struct Sized {
 };
 
 // On a device float32 goes the resident way, float64 by steps.
-const std::vector<Sized> kAll{{"few", 3, 2, 3},
-                              {"reverse", 4, 3, 5, {{"reverse", true}}},
-                              {"one step", 1, 1, 1},
-                              {"no rows", 2, 0, 3},
-                              {"no steps", 0, 2, 3},
-                              {"pieces", 2, 29, 4},
-                              {"whole vectors", 3, 27, 32}};
+const std::vector<Sized> kAllValues{{"few", 3, 2, 3},
+                                    {"reverse", 4, 3, 5, {{"reverse", true}}},
+                                    {"one step", 1, 1, 1},
+                                    {"no rows", 2, 0, 3},
+                                    {"no steps", 0, 2, 3},
+                                    {"pieces", 2, 29, 4},
+                                    {"whole vectors", 3, 27, 32}};
 
 }  // namespace
 
 BRAID_OP_CASES(recurrent) {
   const auto random = [](Shape shape, std::uint64_t seed) { return random_f64(std::move(shape), seed); };
-  for (const Sized& s : kAll) {
+  for (const Sized& s : kAllValues) {
     const std::int64_t t = s.steps, b = s.rows, h = s.units;
     table.add("braid.Gru", {.label = s.label,
                             .inputs = {random({t, b, 3 * h}, 1), random({3 * h, h}, 2), random({b, h}, 3),

@@ -6,7 +6,7 @@ namespace {
 
 using Ints = std::vector<std::int64_t>;
 
-Tensor f32_of(Shape shape, std::uint64_t seed) {
+Tensor volume_of(Shape shape, std::uint64_t seed) {
   return converted(random_f64(std::move(shape), seed), DType::Float32);
 }
 
@@ -17,11 +17,11 @@ void add_convolutions(OpCaseTable& table, const std::string& label, const Shape&
     return axes({static_cast<int>(shape[0]), static_cast<int>(shape[1]), static_cast<int>(shape[2]),
                  static_cast<int>(shape[3]), static_cast<int>(shape[4])});
   };
-  table.add("Conv3D", {.label = label, .inputs = {f32_of(in, 1), f32_of(filter, 2)}, .attrs = attrs});
+  table.add("Conv3D", {.label = label, .inputs = {volume_of(in, 1), volume_of(filter, 2)}, .attrs = attrs});
   table.add("Conv3DBackpropInputV2",
-            {.label = label, .inputs = {sizes(in), f32_of(filter, 2), f32_of(out, 3)}, .attrs = attrs});
+            {.label = label, .inputs = {sizes(in), volume_of(filter, 2), volume_of(out, 3)}, .attrs = attrs});
   table.add("Conv3DBackpropFilterV2",
-            {.label = label, .inputs = {f32_of(in, 1), sizes(filter), f32_of(out, 3)}, .attrs = attrs});
+            {.label = label, .inputs = {volume_of(in, 1), sizes(filter), volume_of(out, 3)}, .attrs = attrs});
 }
 
 }  // namespace
@@ -44,15 +44,15 @@ BRAID_OP_CASES(conv3d) {
   add_convolutions(table, "no volumes", {0, 3, 3, 2, 2}, {2, 2, 2, 2, 3}, {0, 3, 3, 2, 3}, same);
   // Several blocks of volumes with a smaller last one; too many elements for differences.
   table.add("Conv3D", {.label = "many blocks",
-                       .inputs = {f32_of({37, 5, 7, 6, 16}, 4), f32_of({3, 3, 3, 16, 12}, 5)},
+                       .inputs = {volume_of({37, 5, 7, 6, 16}, 4), volume_of({3, 3, 3, 16, 12}, 5)},
                        .attrs = same,
                        .numeric_gradient = false});
-  table.add("Conv3DBackpropFilterV2",
-            {.label = "many blocks",
-             .inputs = {f32_of({37, 5, 7, 6, 16}, 4), axes({3, 3, 3, 16, 12}), f32_of({37, 5, 7, 6, 12}, 6)},
-             .attrs = same,
-             .numeric_gradient = false,
-             .float32_tolerance = 1e-4});  // sums of 7770
+  table.add("Conv3DBackpropFilterV2", {.label = "many blocks",
+                                       .inputs = {volume_of({37, 5, 7, 6, 16}, 4), axes({3, 3, 3, 16, 12}),
+                                                  volume_of({37, 5, 7, 6, 12}, 6)},
+                                       .attrs = same,
+                                       .numeric_gradient = false,
+                                       .float32_tolerance = 1e-4});  // sums of 7770
 }
 
 BRAID_OP_CASES(pool3d) {

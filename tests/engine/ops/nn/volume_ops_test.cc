@@ -16,7 +16,7 @@ using Ints = std::vector<std::int64_t>;
 using Three = std::array<std::int64_t, 3>;  // depth, height, width
 
 /// A geometry in NDHWC terms.
-struct Geometry {
+struct VolumeGeometry {
   std::string label;
   std::int64_t n;
   Three in;
@@ -67,11 +67,11 @@ struct Geometry {
   }
 };
 
-void PrintTo(const Geometry& g, std::ostream* out) { *out << g.label; }
+void PrintTo(const VolumeGeometry& g, std::ostream* out) { *out << g.label; }
 
 /// visit(out place, in place, number of the tap) for all positions inside of one volume, row-major.
 template <class Visit>
-void for_all_taps(const Geometry& g, const Visit& visit) {
+void for_all_taps(const VolumeGeometry& g, const Visit& visit) {
   const std::int64_t taps = g.kernel[0] * g.kernel[1] * g.kernel[2];
   for (std::int64_t o = 0; o < g.out(0) * g.out(1) * g.out(2); ++o)
     for (std::int64_t tap = 0; tap < taps; ++tap) {
@@ -87,7 +87,7 @@ void for_all_taps(const Geometry& g, const Visit& visit) {
     }
 }
 
-void expect_close(const Tensor& actual, const std::vector<double>& expected, double tolerance) {
+void expect_near(const Tensor& actual, const std::vector<double>& expected, double tolerance) {
   const std::vector<double> values = to_doubles(actual);
   ASSERT_EQ(values.size(), expected.size());
   for (std::size_t k = 0; k < values.size(); ++k)
@@ -102,10 +102,10 @@ std::vector<double> doubles(const Tensor& like) {
   return std::vector<double>(static_cast<std::size_t>(like.elements()));
 }
 
-class VolumeOps : public ::testing::TestWithParam<Geometry> {};
+class VolumeOps : public ::testing::TestWithParam<VolumeGeometry> {};
 
 TEST_P(VolumeOps, ConvolutionAndItsGradientsFollowTheDefinition) {
-  const Geometry& g = GetParam();
+  const VolumeGeometry& g = GetParam();
   const Shape filter_shape{g.kernel[0], g.kernel[1], g.kernel[2], g.c, g.out_c};
   const Tensor x = converted(random_f64(g.volume(false, g.c), 1), DType::Float32);
   const Tensor filter = converted(random_f64(filter_shape, 2), DType::Float32);
@@ -124,13 +124,13 @@ TEST_P(VolumeOps, ConvolutionAndItsGradientsFollowTheDefinition) {
           dw[weight] += dys[out] * xs[in];
         }
     });
-  expect_close(run_op("Conv3D", {x, filter}, g.attrs())[0], y, 1e-5);
-  expect_close(run_op("Conv3DBackpropInputV2", {sizes_of(x.shape()), filter, dy}, g.attrs())[0], dx, 1e-5);
-  expect_close(run_op("Conv3DBackpropFilterV2", {x, sizes_of(filter_shape), dy}, g.attrs())[0], dw, 3e-5);
+  expect_near(run_op("Conv3D", {x, filter}, g.attrs())[0], y, 1e-5);
+  expect_near(run_op("Conv3DBackpropInputV2", {sizes_of(x.shape()), filter, dy}, g.attrs())[0], dx, 1e-5);
+  expect_near(run_op("Conv3DBackpropFilterV2", {x, sizes_of(filter_shape), dy}, g.attrs())[0], dw, 3e-5);
 }
 
 TEST_P(VolumeOps, PoolingAndItsGradientsFollowTheDefinition) {
-  const Geometry& g = GetParam();
+  const VolumeGeometry& g = GetParam();
   if (g.dilation != Three{1, 1, 1}) return;
   Tensor x = random_f64(g.volume(false, g.c), 1);
   for (double& value : std::span(x.data<double>())) value = std::round(value * 2);  // many are equal
@@ -161,15 +161,15 @@ TEST_P(VolumeOps, PoolingAndItsGradientsFollowTheDefinition) {
   });
   AttrMap attrs = g.attrs();
   const Tensor y = run_op("MaxPool3D", {x}, attrs)[0];
-  expect_close(y, max, 0);
-  expect_close(run_op("AvgPool3D", {x}, attrs)[0], mean, 1e-12);
-  expect_close(run_op("AvgPool3DGrad", {sizes_of(x.shape()), dy}, attrs)[0], mean_dx, 1e-12);
-  expect_close(run_op("MaxPool3DGrad", {x, y, dy}, attrs)[0], all_dx, 1e-12);
+  expect_near(y, max, 0);
+  expect_near(run_op("AvgPool3D", {x}, attrs)[0], mean, 1e-12);
+  expect_near(run_op("AvgPool3DGrad", {sizes_of(x.shape()), dy}, attrs)[0], mean_dx, 1e-12);
+  expect_near(run_op("MaxPool3DGrad", {x, y, dy}, attrs)[0], all_dx, 1e-12);
   attrs.set("_first_maximum", true);
-  expect_close(run_op("MaxPool3DGrad", {x, y, dy}, attrs)[0], first_dx, 1e-12);
+  expect_near(run_op("MaxPool3DGrad", {x, y, dy}, attrs)[0], first_dx, 1e-12);
 }
 
-const Geometry kGeometries[] = {
+const VolumeGeometry kVolumes[] = {
     {"Valid", 2, {4, 5, 6}, 3, 4, {2, 3, 3}, {1, 1, 1}, {1, 1, 1}, "VALID"},
     {"Same", 2, {3, 5, 4}, 3, 4, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, "SAME"},
     {"SameStrided", 1, {5, 7, 6}, 2, 5, {3, 3, 2}, {2, 2, 2}, {1, 1, 1}, "SAME"},
@@ -192,9 +192,9 @@ const Geometry kGeometries[] = {
     {"ManyVolumes", 40, {4, 5, 5}, 4, 8, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, "SAME"},
 };
 
-std::string label_of(const ::testing::TestParamInfo<Geometry>& info) { return info.param.label; }
+std::string label_of_volume(const ::testing::TestParamInfo<VolumeGeometry>& info) { return info.param.label; }
 
-INSTANTIATE_TEST_SUITE_P(Geometries, VolumeOps, ::testing::ValuesIn(kGeometries), label_of);
+INSTANTIATE_TEST_SUITE_P(Geometries, VolumeOps, ::testing::ValuesIn(kVolumes), label_of_volume);
 
 TEST(VolumeOpsTest, RefusesByName) {
   const Tensor x = random_f64({1, 4, 4, 4, 2}, 1);

@@ -17,7 +17,7 @@
 namespace braid::testing {
 namespace {
 
-Tensor f32_of(Shape shape, std::uint64_t seed, double low = -1) {
+Tensor drawn_f32(Shape shape, std::uint64_t seed, double low = -1) {
   return converted(random_f64(std::move(shape), seed, low, 1.5), DType::Float32);
 }
 
@@ -64,7 +64,7 @@ class OptimizerOps : public ::testing::TestWithParam<OptimizerSpec> {
  protected:
   /// A variable and its slots, larger than a block.
   static std::vector<Tensor> state(const Shape& shape) {
-    std::vector<Tensor> tensors{f32_of(shape, 1)};
+    std::vector<Tensor> tensors{drawn_f32(shape, 1)};
     for (const SlotSpec& slot : optimizer_slots(GetParam())) {
       Tensor t(DType::Float32, shape);
       std::ranges::fill(t.data<float>(), slot.initial_value);
@@ -85,7 +85,7 @@ class OptimizerOps : public ::testing::TestWithParam<OptimizerSpec> {
 TEST_P(OptimizerOps, DenseUpdatesAreThoseOfBaseOptim) {
   const StepParams params{.step = 3, .learning_rate = 0.05F, .grad_scale = 0.5F};
   std::vector<Tensor> inputs = state({200, 301});
-  const Tensor gradient = f32_of({200, 301}, 2);
+  const Tensor gradient = drawn_f32({200, 301}, 2);
   std::vector<Tensor> expected;
   for (const Tensor& t : inputs) expected.push_back(t.clone());
   apply({0.05F, 0.5F, 3}, expected, 0, gradient.elements(), gradient.data<float>());
@@ -103,7 +103,7 @@ TEST_P(OptimizerOps, SparseUpdatesSumDuplicatesInOrderAndTouchEachRowOnce) {
   const StepParams params{.step = 7, .learning_rate = 0.05F, .grad_scale = 2.0F};
   std::vector<Tensor> inputs = state({kRows, kWidth});
   const Tensor indices = random_i64({kIndices}, 3, 0, 40);
-  const Tensor values = f32_of({kIndices, kWidth}, 4);
+  const Tensor values = drawn_f32({kIndices, kWidth}, 4);
   std::vector<Tensor> expected;
   for (const Tensor& t : inputs) expected.push_back(t.clone());
   for (std::int64_t row = 0; row < kRows; ++row) {
@@ -131,14 +131,14 @@ TEST_P(OptimizerOps, SparseUpdatesSumDuplicatesInOrderAndTouchEachRowOnce) {
 /// An update whose values are those of bags has the bits of one by the rows of single ids.
 void expect_bags_as_rows(const OptimizerSpec& spec, bool said, bool weighted) {
   constexpr std::int64_t kRows = 30, kWidth = 520, kBags = 40, kHot = 5, kIds = kBags * kHot;
-  std::vector<Tensor> state{f32_of({kRows, kWidth}, 1)};
+  std::vector<Tensor> state{drawn_f32({kRows, kWidth}, 1)};
   for (const SlotSpec& slot : optimizer_slots(spec)) {
     Tensor t(DType::Float32, spec.row_wise ? Shape{kRows} : Shape{kRows, kWidth});
     std::ranges::fill(t.data<float>(), slot.initial_value);
     state.push_back(t);
   }
-  const Tensor ids = random_i64({kIds}, 3, 0, kRows), sums = f32_of({kBags, kWidth}, 4),
-               weights = f32_of({kIds}, 5);
+  const Tensor ids = random_i64({kIds}, 3, 0, kRows), sums = drawn_f32({kBags, kWidth}, 4),
+               weights = drawn_f32({kIds}, 5);
   Tensor bags(DType::Int32, Shape{kIds}), rows(DType::Float32, Shape{kIds, kWidth});
   for (std::int64_t k = 0; k < kIds; ++k) {
     bags.data<std::int32_t>()[static_cast<std::size_t>(k)] = static_cast<std::int32_t>(k / kHot);
@@ -176,7 +176,7 @@ TEST(OptimizerOpsTest, BagsHaveTheBitsOfTheirRowsInRowWiseAdagrad) {
 }
 
 TEST(OptimizerOpsTest, BagsThatDoNotFitAreRefused) {
-  const Tensor table = f32_of({4, 2}, 1), ids = i64({4}, {0, 1, 2, 3}), sums = f32_of({3, 2}, 2);
+  const Tensor table = drawn_f32({4, 2}, 1), ids = i64({4}, {0, 1, 2, 3}), sums = drawn_f32({3, 2}, 2);
   AttrMap attrs = optimizer_attrs({});
   attrs.set("hots", std::vector<std::int64_t>{2});
   EXPECT_THAT(update_refusal("braid.SparseApplyOptimizer", {table, ids, sums}, 1, attrs),
@@ -280,14 +280,14 @@ TEST(GroupRowsTest, RefusesWhatIsNoIndexOfATable) {
 }
 
 TEST(GroupedUpdateTest, RefusesEntriesThatDoNotFitTheValues) {
-  const Tensor table = f32_of({4, 2}, 1), values = f32_of({3, 2}, 2);
+  const Tensor table = drawn_f32({4, 2}, 1), values = drawn_f32({3, 2}, 2);
   const AttrMap sgd{{"kind", "SGD"}};
   EXPECT_THAT(update_refusal("braid.SparseApplyGrouped", {table, values, i64({2}, {0, 1})}, 1, sgd),
               ::testing::HasSubstr("3 rows of values, but 2 entries"));
   EXPECT_THAT(update_refusal("braid.SparseApplyGrouped", {table, values}, 1, sgd),
               ::testing::HasSubstr("SGD takes 2 inputs for each variable and the entries, got 2"));
   EXPECT_THAT(
-      update_refusal("braid.SparseApplyGrouped", {table, f32_of({2, 3}, 2), i64({2}, {0, 1})}, 1, sgd),
+      update_refusal("braid.SparseApplyGrouped", {table, drawn_f32({2, 3}, 2), i64({2}, {0, 1})}, 1, sgd),
       ::testing::HasSubstr("values of shape [2, 3] are no rows of shape [4, 2]"));
 }
 
@@ -521,7 +521,7 @@ TEST(ResourceScatterAddTest, CountsEveryDuplicate) {
 }
 
 TEST(IndexErrorTest, NamesNodeIndexAndBound) {
-  const Tensor table = f32_of({10, 2}, 1), rows = f32_of({2, 2}, 2);
+  const Tensor table = drawn_f32({10, 2}, 1), rows = drawn_f32({2, 2}, 2);
   const std::string text = "indices[1] = 10 is not in [0, 10)";
   EXPECT_EQ(update_refusal("ResourceGather", {table, axes({3, 10})}, 1, {{"dtype", DType::Float32}}),
             "[ResourceGather] node 'op': " + text);

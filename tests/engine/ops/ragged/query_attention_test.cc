@@ -46,7 +46,7 @@ Tensor at_last(const Tensor& x, const Shapes& s, bool back) {
   return made;
 }
 
-void expect_close(const Tensor& expected, const Tensor& got, const char* what) {
+void expect_alike(const Tensor& expected, const Tensor& got, const char* what) {
   ASSERT_EQ(expected.shape(), got.shape()) << what;
   for (std::size_t i = 0; i < expected.data<double>().size(); ++i)
     ASSERT_NEAR(expected.data<double>()[i], got.data<double>()[i], 1e-12) << what << ", element " << i;
@@ -67,7 +67,7 @@ TEST(QueryAttentionTest, IsRaggedAttentionAtTheLastValue) {
     const std::vector<Tensor> all = run_op("braid.RaggedAttention", {q, k, v, offsets}, attrs);
     const std::vector<Tensor> one =
         run_op("braid.QueryAttention", {at_last(q, s, false), k, v, offsets}, attrs);
-    expect_close(at_last(all[0], s, false), one[0], "output");
+    expect_alike(at_last(all[0], s, false), one[0], "output");
     std::vector<Tensor> of_all{q, k, v, at_last(d, s, true), offsets},
         of_one{at_last(q, s, false), k, v, d, offsets};
     if (softmax) {
@@ -76,9 +76,9 @@ TEST(QueryAttentionTest, IsRaggedAttentionAtTheLastValue) {
     }
     const std::vector<Tensor> expected = run_op("braid.RaggedAttentionGrad", of_all, attrs);
     const std::vector<Tensor> got = run_op("braid.QueryAttentionGrad", of_one, attrs);
-    expect_close(at_last(expected[0], s, false), got[0], "dq");
-    expect_close(expected[1], got[1], "dk");
-    expect_close(expected[2], got[2], "dv");
+    expect_alike(at_last(expected[0], s, false), got[0], "dq");
+    expect_alike(expected[1], got[1], "dk");
+    expect_alike(expected[2], got[2], "dv");
   }
 }
 

@@ -13,21 +13,21 @@ using Doubles = std::vector<double>;
 using Numbers = std::vector<std::int64_t>;
 using Types = std::vector<std::string>;
 
-const Tensor kAll = i64({}, {-1});
+const Tensor kAllRows = i64({}, {-1});
 
 TEST(RaggedTensorToTensorTest, PadsOrCutsRows) {
   const Tensor x = f32({5}, {1, 2, 3, 4, 5}), splits = i64({4}, {0, 2, 2, 5}), pad = f32({}, {-1});
   const AttrMap by_splits{{"row_partition_types", Types{"ROW_SPLITS"}}};
-  EXPECT_EQ(to_doubles(known("RaggedTensorToTensor", {kAll, x, pad, splits}, by_splits)),
+  EXPECT_EQ(to_doubles(known("RaggedTensorToTensor", {kAllRows, x, pad, splits}, by_splits)),
             (Doubles{1, 2, -1, -1, -1, -1, 3, 4, 5}));
   EXPECT_EQ(to_doubles(known("RaggedTensorToTensor", {i64({2}, {4, 2}), x, pad, splits}, by_splits)),
             (Doubles{1, 2, -1, -1, 3, 4, -1, -1}));
   const AttrMap by_rows{{"row_partition_types", Types{"FIRST_DIM_SIZE", "VALUE_ROWIDS"}}};
   EXPECT_EQ(
       to_doubles(known("RaggedTensorToTensor",
-                       {kAll, f32({2, 2}, {1, 2, 3, 4}), pad, i64({}, {2}), i64({2}, {1, 1})}, by_rows)),
+                       {kAllRows, f32({2, 2}, {1, 2, 3, 4}), pad, i64({}, {2}), i64({2}, {1, 1})}, by_rows)),
       (Doubles{-1, -1, -1, -1, 1, 2, 3, 4}));
-  EXPECT_EQ(known_refusal("RaggedTensorToTensor", {kAll, x, pad, i64({2}, {1, 2})}, by_splits),
+  EXPECT_EQ(known_refusal("RaggedTensorToTensor", {kAllRows, x, pad, i64({2}, {1, 2})}, by_splits),
             "[RaggedTensorToTensor] node 'op': splits must begin with 0 and not fall");
 }
 
@@ -35,7 +35,7 @@ TEST(RaggedTensorToTensorTest, LevelsOfRows) {
   const AttrMap attrs{{"row_partition_types", Types{"ROW_SPLITS", "ROW_SPLITS"}}};
   const Tensor y =
       known("RaggedTensorToTensor",
-            {kAll, text({"a", "b", "c"}), word("."), i64({3}, {0, 1, 3}), i64({4}, {0, 2, 2, 3})}, attrs);
+            {kAllRows, text({"a", "b", "c"}), word("."), i64({3}, {0, 1, 3}), i64({4}, {0, 2, 2, 3})}, attrs);
   EXPECT_EQ(y.shape(), (Shape{2, 2, 2}));
   EXPECT_EQ(to_strings(y), (std::vector<std::string>{"a", "b", ".", ".", ".", ".", "c", "."}));
 }
