@@ -14,6 +14,9 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kAhead = 4;        // loads in flight
 constexpr int kMostCopies = 90;  // a kernel's arguments are 4 KiB
+// Blocks of a kernel for each multiprocessor. Two keep the link and the memory busy; a kernel that waits for
+// peers leaves the rest of the device to other streams.
+constexpr int kBlocksEach = 2;
 
 struct Copy {
   const char* src;
@@ -95,9 +98,18 @@ struct Batch {
   }
 };
 
+/// Units that a block takes, so that no more than `most` blocks are needed but one for each copy.
+std::int64_t units_of_block(const Batch& batch, std::int64_t unit, std::int64_t most) {
+  constexpr std::int64_t kRound = kThreads * kAhead;
+  std::int64_t rounds = 0;
+  for (const Batch::Item& item : batch.items) rounds += (item.bytes / unit + kRound - 1) / kRound;
+  return kRound * std::max<std::int64_t>((rounds + most - 1) / most, 1);
+}
+
 /// The launches for all of a batch; the last is told so.
 template <class Launch>
-void in_launches(const Batch& batch, std::int64_t unit, const Launch& launch) {
+void in_launches(const Batch& batch, std::int64_t unit, std::int64_t most_blocks, const Launch& launch) {
+  const std::int64_t each = units_of_block(batch, unit, most_blocks);
   std::size_t next = 0;
   do {
     Copies copies{};
@@ -106,7 +118,7 @@ void in_launches(const Batch& batch, std::int64_t unit, const Launch& launch) {
       const Batch::Item& item = batch.items[next];
       const auto units = static_cast<unsigned>(item.bytes / unit);
       copies.at[copies.count++] = {item.src, item.dst, item.half_bytes / unit, units, blocks};
-      blocks += (units + kThreads * kAhead - 1) / (kThreads * kAhead);
+      blocks += static_cast<unsigned>((units + each - 1) / each);
     }
     launch(copies, std::max(blocks, 1U), next == batch.items.size());
   } while (next < batch.items.size());
@@ -122,7 +134,10 @@ void with_unit(std::uint64_t alignment, F f) {
 class StoreExchange final : public PieceExchange {
  public:
   StoreExchange(std::unique_ptr<PeerWindow> window, PieceLayout layout, const int* abort)
-      : window_(std::move(window)), layout_(std::move(layout)), abort_(abort) {}
+      : window_(std::move(window)),
+        layout_(std::move(layout)),
+        abort_(abort),
+        most_blocks_(blocks_at_most()) {}
 
   void run(void* const* inputs, void* const* outputs, StreamRef stream) override {
     const auto on = static_cast<cudaStream_t>(stream.native);
@@ -140,13 +155,13 @@ class StoreExchange final : public PieceExchange {
       take.items.push_back({window(window_->rank()) + move.from, output(move) + move.to,
                             window_->half_bytes(window_->rank()), move.bytes});
     with_unit(put.alignment(), [&]<class Unit>() {
-      in_launches(put, sizeof(Unit), [&](const Copies& copies, unsigned blocks, bool last) {
+      in_launches(put, sizeof(Unit), most_blocks_, [&](const Copies& copies, unsigned blocks, bool last) {
         put_kernel<Unit><<<blocks, kThreads, 0, on>>>(copies, make_signals(*window_, 0, abort_), last);
         BRAID_CUDA_CHECK(cudaGetLastError());
       });
     });
     with_unit(take.alignment(), [&]<class Unit>() {
-      in_launches(take, sizeof(Unit), [&](const Copies& copies, unsigned blocks, bool last) {
+      in_launches(take, sizeof(Unit), most_blocks_, [&](const Copies& copies, unsigned blocks, bool last) {
         take_kernel<Unit><<<blocks, kThreads, 0, on>>>(copies, make_signals(*window_, 1, abort_), last);
         BRAID_CUDA_CHECK(cudaGetLastError());
       });
@@ -154,9 +169,17 @@ class StoreExchange final : public PieceExchange {
   }
 
  private:
+  static std::int64_t blocks_at_most() {
+    int device = 0, processors = 0;
+    BRAID_CUDA_CHECK(cudaGetDevice(&device));
+    BRAID_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    return std::int64_t{kBlocksEach} * processors;
+  }
+
   std::unique_ptr<PeerWindow> window_;
   PieceLayout layout_;
   const int* const abort_;
+  const std::int64_t most_blocks_;
 };
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
-#include <limits>
 #include <optional>
 #include <set>
 
@@ -43,9 +42,6 @@ namespace braid::worker {
 namespace {
 
 constexpr std::chrono::seconds kPeerDeadline{60};
-/// Whether GPUs send ids a step ahead and gradients of rows in pieces. Both keep all bits, which tests of CPU
-/// ranks show, but no GPU has run them: to be measured by bench/gpu/scale_out.py first.
-constexpr bool kAheadOnDevices = false;
 constexpr std::int64_t kDevicePieceBytes = std::int64_t{4} << 20;  // less is not worth a meeting of GPUs
 
 /// Of the rows, or sums of bags, that a rank has read.
@@ -94,7 +90,7 @@ class HybridStrategy : public ServedStrategy {
     OwnerRewrite owners(
         training,
         [&](Node node, const char* op) { return add_collective(training.graph, std::move(node), op); },
-        looks_ahead(job_) && (kAheadOnDevices || !on_device_));
+        looks_ahead(job_));
     ReplicatedRows replicated(training);
     std::vector<const TableShard*> in_lists;
     std::vector<OwnerRewrite::Table> whole;
@@ -218,9 +214,7 @@ class HybridStrategy : public ServedStrategy {
   RankService& service() override { return *service_; }
   /// Bytes of gradients of rows that travel in one exchange.
   std::int64_t piece_bytes() const {
-    if (!on_device_) return bucket_bytes_;
-    if (!kAheadOnDevices) return std::numeric_limits<std::int64_t>::max();
-    return std::max(bucket_bytes_, kDevicePieceBytes);
+    return on_device_ ? std::max(bucket_bytes_, kDevicePieceBytes) : bucket_bytes_;
   }
 
   bool is_shared(const std::string& variable) const override {

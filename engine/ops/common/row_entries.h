@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "engine/ir/op.h"
 
@@ -33,6 +34,20 @@ struct EntryBase {
     entry += indices;
   }
 };
+
+/// Attributes of braid.SumRuns: the lengths of the lists that entries are of, and the list of each of the
+/// values.
+inline constexpr const char* kRunSizes = "sizes";
+inline constexpr const char* kRunLists = "lists";
+/// Where lists of these lengths begin, each with as many places as entries.
+inline std::vector<EntryBase> bases_of(const std::vector<std::int64_t>& sizes) {
+  std::vector<EntryBase> bases(1);
+  for (const std::int64_t size : sizes) {
+    bases.push_back(bases.back());
+    bases.back().pass(size, size);
+  }
+  return bases;
+}
 
 /// A few passes over `indices` entries.
 inline Cost grouping_cost(double indices) {

@@ -5,6 +5,7 @@ braid_op_family(optimizer
     clip_by_norm
     loss_scale
     sparse_apply_optimizer
+    sum_runs
   GRAPH_KERNELS
     resource_apply
     resource_apply_adaptive

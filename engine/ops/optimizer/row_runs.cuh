@@ -5,6 +5,9 @@
 // chunks once more. The order of a sum depends on its run's length alone, not on what else is updated.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+
 #include "engine/ops/common/half.h"
 #include "engine/ops/optimizer/sorted_rows.cuh"
 
@@ -281,6 +284,28 @@ __device__ Pack<float, kPack> sum_of_run(const RowTile& tile, int at, const RowT
       if (tile.row(next + k) == row) add(sum, values[k]);
   }
   return sum;
+}
+
+/// Runs among `n` entries of rows that are `width` wide, with kPack elements a lane.
+inline RowRuns runs_of(const std::uint64_t* entries, float* partials, std::int64_t n, std::int64_t width,
+                       int pack) {
+  const auto packs = static_cast<std::uint64_t>((width + pack - 1) / pack);
+  RowRuns runs{.entries = entries,
+               .partials = partials,
+               .n = n,
+               .chunk = 0,
+               .lanes = static_cast<int>(std::min<std::uint64_t>(std::bit_ceil(packs), kWarp))};
+  runs.chunk = std::max(2 * kShort, kWarp * (kWarp / runs.lanes));
+  return runs;
+}
+
+/// What sum_of_run() needs of long runs.
+template <class V, int kPack>
+void sum_long_runs(StreamRef stream, const RowTables& tables, const RowRuns& runs) {
+  if (runs.n > kShort)
+    launch(sum_chunks_kernel<V, kPack>, blocks_for(runs.n), kThreads, 0, stream, tables, runs);
+  if (runs.n > runs.chunk)
+    launch(join_chunks_kernel<kPack>, blocks_for(runs.n), kThreads, 0, stream, tables, runs);
 }
 
 }  // namespace braid::cuda

@@ -3,7 +3,6 @@
 // lanes then take each row that is named: they sum its gradients (row_runs.cuh) and update the row; nothing
 // else of a table is touched.
 #include <algorithm>
-#include <bit>
 #include <vector>
 
 #include "engine/ops/common/halves.h"
@@ -214,19 +213,8 @@ class Batch {
   template <class V, int kPack>
   void update(const KernelArgs& a, const cuda::RowTables& tables, const std::uint64_t* entries,
               float* partials) const {
-    const auto packs = static_cast<std::uint64_t>((width_ + kPack - 1) / kPack);
-    cuda::RowRuns runs{.entries = entries,
-                       .partials = partials,
-                       .n = entries_,
-                       .chunk = 0,
-                       .lanes = static_cast<int>(std::min<std::uint64_t>(std::bit_ceil(packs), cuda::kWarp))};
-    runs.chunk = std::max(2 * cuda::kShort, cuda::kWarp * (cuda::kWarp / runs.lanes));
-    if (runs.n > cuda::kShort)
-      cuda::launch(cuda::sum_chunks_kernel<V, kPack>, cuda::blocks_for(runs.n), cuda::kThreads, 0, a.stream,
-                   tables, runs);
-    if (runs.n > runs.chunk)
-      cuda::launch(cuda::join_chunks_kernel<kPack>, cuda::blocks_for(runs.n), cuda::kThreads, 0, a.stream,
-                   tables, runs);
+    const cuda::RowRuns runs = cuda::runs_of(entries, partials, entries_, width_, kPack);
+    cuda::sum_long_runs<V, kPack>(a.stream, tables, runs);
     const bool basic = is_basic(in_.spec);
     const auto rows_kernel = basic ? update_rows_kernel<V, kPack, true> : update_rows_kernel<V, kPack, false>;
     const auto whole_rows_kernel =

@@ -5,6 +5,7 @@ braid_op_family(sparse
     bag_grad
     bucket_ids
     bucket_rows
+    distinct_rows
     experts
     hot_rows
     segment_sum
