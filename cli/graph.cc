@@ -182,13 +182,15 @@ int report(const GraphOptions& options, const proto::Job& job, const Program& pr
 }
 
 /// The step of a worker that has this card, planned by a process that has none: its kernels may not be in
-/// this build, so nodes are the host's.
+/// this build, so nodes are the host's, in regions as a GPU has them.
 void plan_for_card(const std::string& card, proto::Job& job, worker::Peers& peers) {
   if (card.empty()) return;
   if (job.strategy().kind() != proto::Strategy::HYBRID)
     throw InvalidArgument("--card is of plans of tables: it needs strategy.kind HYBRID");
   peers.card = card;
-  if (card != "CPU") job.mutable_strategy()->set_backend(proto::Strategy::NCCL);
+  if (card == "CPU") return;
+  job.mutable_strategy()->set_backend(proto::Strategy::NCCL);
+  if (!job.runtime().has_fusion()) job.mutable_runtime()->set_fusion(true);
 }
 
 /// What the flags say, as fields of a job.
