@@ -99,6 +99,14 @@ class Communicator {
                                                        const WaitContext&) {
     return nullptr;
   }
+  /// Whether rows can go so, too, on all ranks. Collective.
+  virtual bool exchanges_rows(const WaitContext&) { return false; }
+  /// As open_exchange(), for rows that numbers on the devices choose. REQUIRES: exchanges_rows(). Throws:
+  /// InvalidArgument for more moves than kMostRowMoves.
+  virtual std::shared_ptr<PieceExchange> open_exchange(const std::string& /*name*/, const RowLayout&,
+                                                       const WaitContext&) {
+    return nullptr;
+  }
 
   /// Around what runs operations without calling them: a step whose captured graph contains them. A step
   /// that does not end before its deadline breaks the communicator, and its operations end. Steps end in the

@@ -28,6 +28,31 @@ struct PieceLayout {
   std::vector<std::int64_t> window_bytes;  // of each rank
 };
 
+/// Rows of a tensor that int32 numbers choose, from one place to another.
+struct RowMove {
+  int from = -1;               // the input that they come from; -1: this rank's window
+  int to = -1;                 // the output that they go to; -1: the window of `peer`
+  int peer = 0;                // to or from whom, where a window is on one side
+  int numbers = 0;             // the input with the numbers
+  std::int64_t first = 0;      // of these numbers
+  int via = -1;                // not -1: an input whose elements the numbers name, from `via_first` on
+  std::int64_t via_first = 0;  //   on; these name the rows then
+  std::int64_t count = 0;      // numbers
+  std::int64_t bound = 0;      // what is not in [0, bound) names no row
+  std::int64_t row_bytes = 0;  // a multiple of 4
+  std::int64_t to_row = 0;     // the first row of an output
+  std::int64_t window = 0;     // where the window's rows begin, in bytes: a multiple of 16
+};
+
+/// An exchange of rows in two steps, each with one way to choose. What is named goes behind each other:
+/// target row i is source row number i, and one that is none is left as it is, in an output zero. What is
+/// marked keeps its place: row i where number i is not negative; the others are left as they are.
+struct RowLayout {
+  bool named = true;
+  std::vector<RowMove> own, sent, received;
+  std::vector<std::int64_t> window_bytes;  // of each rank
+};
+
 class PieceExchange {
  public:
   virtual ~PieceExchange() = default;

@@ -75,6 +75,11 @@ class GatedCommunicator final : public Communicator {
                                                const WaitContext& wait) override {
     return within_->open_exchange(name, layout, wait);
   }
+  bool exchanges_rows(const WaitContext& wait) override { return within_->exchanges_rows(wait); }
+  std::shared_ptr<PieceExchange> open_exchange(const std::string& name, const RowLayout& layout,
+                                               const WaitContext& wait) override {
+    return within_->open_exchange(name, layout, wait);
+  }
   void begin_step(std::uint64_t step, const WaitContext& wait) override {
     gate_->pass(place_, fmt::format("step {}", step), wait);
     within_->begin_step(step, wait);

@@ -14,6 +14,7 @@
 #include "comm/nccl/nccl_session.h"
 #include "comm/nccl/peer_exchange.h"
 #include "comm/nccl/peer_window.h"
+#include "comm/nccl/row_exchange.h"
 #include "comm/nccl/small_all_reduce.h"
 #include "comm/reduce.h"
 
@@ -286,6 +287,20 @@ class NcclCommunicator final : public Communicator {
         if (move.bytes >= kMostPieceBytes) why = fmt::format("a piece has {} bytes", move.bytes);
     std::unique_ptr<PeerWindow> window = open_window(name, layout.window_bytes, std::move(why), wait);
     return window ? make_peer_exchange(std::move(window), layout, handle_.aborted()) : nullptr;
+  }
+  bool exchanges_rows(const WaitContext& wait) override {
+    session_.check("exchanges_rows", [] {});
+    const auto bytes = std::vector<std::int64_t>(static_cast<std::size_t>(size()), 1);
+    return open_window("rows", bytes, why_no_row_exchange(), wait) != nullptr;
+  }
+  std::shared_ptr<PieceExchange> open_exchange(const std::string& name, const RowLayout& layout,
+                                               const WaitContext& wait) override {
+    session_.check("open_exchange", [&] {
+      if (!fits_row_exchange(layout))
+        throw InvalidArgument(fmt::format("[nccl] {}: more rows than one exchange can have", name));
+    });
+    std::unique_ptr<PeerWindow> window = open_window(name, layout.window_bytes, {}, wait);
+    return window ? make_row_exchange(std::move(window), layout, handle_.aborted()) : nullptr;
   }
 
   void begin_step(std::uint64_t step, const WaitContext& wait) override {

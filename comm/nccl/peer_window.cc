@@ -36,8 +36,9 @@ std::string rank_key(const std::string& key, const char* what, int rank) {
   return fmt::format("{}/{}/{}", key, what, rank);
 }
 
-/// Memory of another device, of this process.
-std::byte* reach(int device, std::byte* memory) {
+/// Memory of another device, of this process, or of the same one.
+std::byte* reach(int device, std::byte* memory, int own) {
+  if (device == own) return memory;
   const cudaError_t enabled = cudaDeviceEnablePeerAccess(device, 0);
   if (enabled == cudaErrorPeerAccessAlreadyEnabled) cudaGetLastError();
   return enabled == cudaSuccess || enabled == cudaErrorPeerAccessAlreadyEnabled ? memory : nullptr;
@@ -99,7 +100,7 @@ void PeerWindow::map_peers(Rendezvous& rendezvous, const std::string& key, const
       continue;
     }
     bases_[static_cast<std::size_t>(r)] = theirs.process == mine.process
-                                              ? reach(theirs.device, theirs.memory)
+                                              ? reach(theirs.device, theirs.memory, mine.device)
                                               : map(theirs.handle, static_cast<std::size_t>(r));
     if (!at(r)) why = fmt::format("the memory of rank {} cannot be mapped: {}", r, last_error());
   }

@@ -34,9 +34,11 @@ class PeerWindow {
   std::byte* data(int rank) const { return at(rank) + kHeaderBytes; }
   /// From one half to the other.
   std::int64_t half_bytes(int rank) const { return halves_[static_cast<std::size_t>(rank)]; }
-  /// Where `source` says in the window of `rank` which exchange its pieces are of.
+  /// Where `source` says in the window of `rank` which exchange its pieces are of: kMostBlocks numbers, of
+  /// blocks that speak for themselves. The first is that of all of them.
   std::uint64_t* flag(int rank, int source) const {
-    return reinterpret_cast<std::uint64_t*>(at(rank) + kFlagBytes * static_cast<std::size_t>(source + 1));
+    return reinterpret_cast<std::uint64_t*>(at(rank) + kCountersBytes +
+                                            kFlagsBytes * static_cast<std::size_t>(source));
   }
   /// The number of exchanges that this rank has finished, and two counters of blocks.
   std::uint64_t* finished() const { return reinterpret_cast<std::uint64_t*>(at(rank_)); }
@@ -46,12 +48,14 @@ class PeerWindow {
   int ranks() const { return static_cast<int>(bases_.size()); }
   int rank() const { return rank_; }
 
-  /// Ranks that a window can have.
+  /// Ranks that a window can have, and blocks of a kernel that say how far they are.
   static constexpr int kMostRanks = 15;
+  static constexpr int kMostBlocks = 256;
 
  private:
-  static constexpr std::size_t kFlagBytes = 128;  // a flag has a line of its own
-  static constexpr std::size_t kHeaderBytes = kFlagBytes * (kMostRanks + 1);
+  static constexpr std::size_t kCountersBytes = 256;  // lines of their own
+  static constexpr std::size_t kFlagsBytes = sizeof(std::uint64_t) * kMostBlocks;
+  static constexpr std::size_t kHeaderBytes = kCountersBytes + kFlagsBytes * kMostRanks;
 
   PeerWindow(int rank, std::span<const std::int64_t> bytes);
   std::byte* at(int rank) const { return bases_[static_cast<std::size_t>(rank)]; }

@@ -18,11 +18,26 @@ struct Tables {
 using Groupings =
     std::map<std::tuple<std::vector<ValueRef>, std::vector<std::int64_t>, bool, int, std::string>, NodeId>;
 
+/// Whether a variable holds them, by other shapes at most.
+bool is_kept(const Graph& graph, ValueRef indices) {
+  const Node* node = &graph.node(indices.node);
+  while (!node->op->views.empty() || node->op->role == OpRole::Identity)
+    node = &graph.node(node->inputs[0].node);
+  return node->op->role == OpRole::Read;
+}
+
 bool runs_on_device(const Rewrite& r, const Match& match) {
-  const AttrMap& attrs = r.graph.node(match[0]).attrs;
-  // Padded lists of other workers' rows arrive with their gradients, those of bags long before.
-  return r.plan.domain_of(match[0]) == Domain::Device &&
-         (!attrs.get(kSkipNegative, false) || attrs.get(kHasBags, false));
+  const Node& node = r.graph.node(match[0]);
+  if (r.plan.domain_of(match[0]) != Domain::Device) return false;
+  // Padded lists of other workers' rows arrive with their gradients; those of bags, and those that a step
+  // before has left in variables, are there long before.
+  if (!node.attrs.get(kSkipNegative, false) || node.attrs.get(kHasBags, false)) return true;
+  std::vector<OutputInfo> infos;
+  for (const ValueRef input : node.inputs) infos.push_back(r.graph.info(input));
+  const UpdateInputs in = update_inputs(node, infos, 2);
+  for (int v = 0; v < in.variables; ++v)
+    if (!is_kept(r.graph, node.inputs[static_cast<std::size_t>(in.gradient(v))])) return false;
+  return true;
 }
 
 NodeId grouping_of(Rewrite& r, const Node& update, Tables tables, Groupings& groupings) {

@@ -91,31 +91,33 @@ bool looks_ahead(const proto::Job& job) {
   return job.staging().enabled() && !job.input().has_follow() && !takes_batches(job);
 }
 
-/// The exchange alone: it waits for nothing of the step.
+/// The exchanges alone: they wait for nothing of the step, but for each other.
 std::optional<BeforeFirst> before_first_step(const Graph& step, const std::vector<FeedSpec>& columns) {
-  NodeId keeps = 0;
-  const auto is_it = [&](const Node& node) { return !node.removed && node.attrs.get(kKeepsNext, false); };
-  while (keeps < step.size() && !is_it(step.node(keeps))) ++keeps;
-  if (keeps == step.size()) return std::nullopt;
   BeforeFirst before{step, {}};
   Graph& graph = before.graph;
-  Node keep = graph.node(keeps);
-  keep.attrs.set(kKeepsNext, false);
   std::map<NodeId, NodeId> alone;
-  for (ValueRef& input : keep.inputs) {
-    if (graph.node(input.node).op->lane != Lane::Comm) continue;
-    const auto [known, is_new] = alone.try_emplace(input.node, kNoNode);
-    if (is_new) {
-      Node exchange = graph.node(input.node);
-      exchange.control_inputs.clear();
-      exchange.name = graph.unique_name(exchange.name + "/before_first");
-      known->second = graph.add(std::move(exchange));
+  NodeId last = kNoNode;
+  for (NodeId id = 0; id < step.size(); ++id) {
+    if (step.node(id).removed || !step.node(id).attrs.get(kKeepsNext, false)) continue;
+    Node keep = step.node(id);
+    keep.attrs.set(kKeepsNext, false);
+    for (ValueRef& input : keep.inputs) {
+      if (graph.node(input.node).op->lane != Lane::Comm) continue;
+      const auto [known, is_new] = alone.try_emplace(input.node, kNoNode);
+      if (is_new) {
+        Node exchange = graph.node(input.node);
+        exchange.control_inputs.clear();
+        if (last != kNoNode) exchange.control_inputs.push_back(last);
+        exchange.name = graph.unique_name(exchange.name + "/before_first");
+        last = known->second = graph.add(std::move(exchange));
+      }
+      input.node = known->second;
     }
-    input.node = known->second;
+    keep.name = graph.unique_name(keep.name + "/before_first");
+    before.request.targets.push_back(keep.name);
+    graph.add(std::move(keep));
   }
-  keep.name = graph.unique_name(keep.name + "/before_first");
-  before.request.targets = {keep.name};
-  graph.add(std::move(keep));
+  if (before.request.targets.empty()) return std::nullopt;
   add_next_feeds(graph, columns, before.request);
   return before;
 }

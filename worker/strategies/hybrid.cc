@@ -22,6 +22,7 @@
 #include "worker/step/clip_gradients.h"
 #include "worker/step/loss_scale.h"
 #include "worker/strategies/allreduce_ops.h"
+#include "worker/strategies/distinct_rewrite.h"
 #include "worker/strategies/expand_bags.h"
 #include "worker/strategies/hot_rows.h"
 #include "worker/strategies/hybrid_plan.h"
@@ -42,6 +43,9 @@ namespace braid::worker {
 namespace {
 
 constexpr std::chrono::seconds kPeerDeadline{60};
+/// Whether GPUs send distinct rows (distinct_rewrite.h). Tests of CPU ranks, and of ranks that share a GPU,
+/// show that all bits are right, but no two GPUs have run it: to be measured by bench/gpu/scale_out.py first.
+constexpr bool kDistinctOnDevices = false;
 constexpr std::int64_t kDevicePieceBytes = std::int64_t{4} << 20;  // less is not worth a meeting of GPUs
 
 /// Of the rows, or sums of bags, that a rank has read.
@@ -83,21 +87,28 @@ class HybridStrategy : public ServedStrategy {
       if (!shards_[t].all_ids || !pools_at_owner(training.graph, rows[t].variable))
         expand_bags(training.graph, rows[t].variable, name());
     std::vector<VariableGradient> hot_rows = split_hot_tables(training, rows);
-    HybridRewrite rewrite(
-        training,
-        [&](Node node, const char* op) { return add_collective(training.graph, std::move(node), op); },
-        fills_);
-    OwnerRewrite owners(
-        training,
-        [&](Node node, const char* op) { return add_collective(training.graph, std::move(node), op); },
-        looks_ahead(job_));
+    const auto add = [&](Node node, const char* op) {
+      return add_collective(training.graph, std::move(node), op);
+    };
+    HybridRewrite rewrite(training, add, fills_);
+    OwnerRewrite owners(training, add, looks_ahead(job_));
+    DistinctRewrite by_distinct(training, add, fills_);
     ReplicatedRows replicated(training);
     std::vector<const TableShard*> in_lists;
     std::vector<OwnerRewrite::Table> whole;
+    std::vector<DistinctRewrite::Table> distinct;
+    std::vector<double> distinct_bytes;
     std::vector<VariableGradient> rows_in_lists, tables_in_buckets;
     for (std::size_t t = 0; t < shards_.size(); ++t) {
       if (shards_[t].all_ids && !shards_[t].sharded()) {
         std::ranges::move(replicated.dense_of(rows[t]), std::back_inserter(tables_in_buckets));
+        continue;
+      }
+      if (shards_[t].all_ids && sends_distinct_ &&
+          (std::ssize(distinct) + 1) * peers_.world <= DistinctRewrite::kMostMoves &&
+          DistinctRewrite::is_possible(training.graph, shards_[t], rows[t])) {
+        distinct.push_back({&shards_[t], rows[t]});
+        distinct_bytes.push_back(gradient_bytes(tables_[t]));
         continue;
       }
       if (shards_[t].all_ids) {
@@ -116,8 +127,12 @@ class HybridStrategy : public ServedStrategy {
       in_lists.push_back(&hot_tables_[h].rows);
       rows_in_lists.push_back(hot_rows[h]);
     }
+    if (!by_distinct.look_up(distinct))
+      for (std::size_t d = 0; d < distinct.size(); ++d)
+        whole.push_back({distinct[d].shard, distinct[d].gradient, distinct_bytes[d]});
     owners.look_up(whole);
     rewrite.look_up(in_lists, rows_in_lists);
+    by_distinct.exchange_next_ids();
     owners.exchange_next_ids();
     dense.insert(dense.begin(), tables_in_buckets.begin(), tables_in_buckets.end());
     std::vector<VariableGradient> reduced;
@@ -130,7 +145,8 @@ class HybridStrategy : public ServedStrategy {
     for (std::size_t b = 0; b + 1 < buckets.size(); ++b) reduce(b);
     for (VariableGradient& gradient : rewrite.exchange_gradients()) reduced.push_back(std::move(gradient));
     std::ranges::move(sum_in_rank_order(training, std::move(hot_sums)), std::back_inserter(reduced));
-    std::vector<VariableGradient> at_owners = owners.exchange_gradients(piece_bytes());
+    std::vector<VariableGradient> at_owners = by_distinct.exchange_gradients();
+    std::ranges::move(owners.exchange_gradients(piece_bytes()), std::back_inserter(at_owners));
     reduce(buckets.size() - 1);
     replicated.take_sums(reduced);
     const auto first_whole = reduced.size();
@@ -227,8 +243,11 @@ class HybridStrategy : public ServedStrategy {
     bool sums_densely;
   };
 
+  /// Whether ids of whole tables travel a step ahead where the job does not say how.
+  bool sends_all() const { return on_device_ || sends_distinct_; }
+
   StepPrediction prediction(const Program& step) const {
-    return predict_step(costs_, peers_.world, predict_tables(strategy_, on_device_, costs_, tables_), step);
+    return predict_step(costs_, peers_.world, predict_tables(strategy_, sends_all(), costs_, tables_), step);
   }
 
   void make_plan(const TrainingGraph& training, const std::vector<VariableGradient>& gradients) {
@@ -236,12 +255,15 @@ class HybridStrategy : public ServedStrategy {
     const WaitContext wait =
         wait_for_leader_ ? *wait_for_leader_
                          : WaitContext::with_timeout(services_ ? services_->peer_deadline : kPeerDeadline);
+    if (peers_.world > 1 && strategy_.hybrid().ids() == proto::Hybrid::AUTO && looks_ahead(job_) &&
+        (kDistinctOnDevices || !on_device_))
+      sends_distinct_ = peers_.communicator ? peers_.communicator->exchanges_rows(wait) : on_device_;
     std::string card = peers_.card;
     if (card.empty() && on_device_) card = runtime_.device() ? runtime_.device()->description() : "H100";
     costs_ = decide_tables(
         {.job = job_,
          .peers = peers_,
-         .on_device = on_device_,
+         .on_device = sends_all(),
          .resume = resume_,
          .costs = card_costs(card),
          .wait = wait,
@@ -331,6 +353,7 @@ class HybridStrategy : public ServedStrategy {
   BatchValues batches_;                  // null: there are none to be looked at
   std::map<std::string, int> parts_;     // sharded tables and their slots
   StepCosts costs_;                      // that the plans were made with
+  bool sends_distinct_ = false;          // rows that numbers on the devices choose
   std::map<std::string, Tensor> given_;  // first values of tables that do not have their initialiser's
   std::shared_ptr<TableService> service_;
   NodeId last_served_ = kNoNode;

@@ -63,7 +63,7 @@ const std::vector<ValueRef>& IdsAhead::received() {
   for (std::size_t v = 0; v < values_.size() && received_.size() < values_.size(); ++v) {
     const DType dtype = training_.graph.info(values_[v]).dtype;
     Shape shape = shapes_[v];
-    shape.set_dim(0, owners_[v] == rank_ ? shape[0] * world_ : 0);
+    if (owners_[v] != kStays) shape.set_dim(0, owners_[v] == rank_ ? shape[0] * world_ : 0);
     const std::string name = training_.graph.unique_name(std::string(kPrefix) + std::to_string(v));
     handles_.push_back(add_node(
         training_.graph, "VarHandleOp", name, {},
@@ -79,14 +79,26 @@ void IdsAhead::exchange(const AddCollective& add_collective) {
   NextBatch next(graph);
   Node node;
   node.name = graph.unique_name("to_owners/next_ids");
-  node.attrs = {{kOwners, owners_}, {"rank", static_cast<std::int64_t>(rank_)}};
-  for (const ValueRef value : values_) node.inputs.push_back(next.make(value));
+  std::vector<std::int64_t> owners;
+  std::vector<ValueRef> kept;  // of what travels: its number among that
+  for (std::size_t v = 0; v < values_.size(); ++v) {
+    const ValueRef next_value = next.make(values_[v]);
+    if (owners_[v] == kStays) {
+      kept.push_back(next_value);
+      continue;
+    }
+    kept.push_back({kNoNode, static_cast<int>(owners.size())});
+    owners.push_back(owners_[v]);
+    node.inputs.push_back(next_value);
+  }
+  node.attrs = {{kOwners, owners}, {"rank", static_cast<std::int64_t>(rank_)}};
   const NodeId id = add_collective(std::move(node), "braid.ToOwners");
   Node keep;
   keep.op = &OpRegistry::global().require("braid.KeepValues");
   keep.name = graph.unique_name("ids_ahead/keep");
   keep.inputs = handles_;
-  for (std::size_t v = 0; v < values_.size(); ++v) keep.inputs.push_back({id, static_cast<int>(v)});
+  for (const ValueRef value : kept)
+    keep.inputs.push_back(value.node == kNoNode ? ValueRef{id, value.output} : value);
   training_.targets.push_back(keep.name);
   keep.attrs.set(kKeepsNext, true);
   graph.add(std::move(keep));

@@ -22,6 +22,9 @@ namespace braid::worker {
 
 class IdsAhead {
  public:
+  /// The owner of what does not travel: this rank keeps it for its next step.
+  static constexpr std::int64_t kStays = -1;
+
   /// What travels: values of this rank's batch, by owner. All outlive it.
   IdsAhead(TrainingGraph& training, int rank, int world, std::vector<ValueRef> values,
            std::vector<std::int64_t> owners);
@@ -29,7 +32,7 @@ class IdsAhead {
   /// Whether all of it follows from columns alone, and has a size that is known. Nothing is added where not.
   bool possible() const { return !shapes_.empty(); }
   /// What has been received for this step, in the order of the values: those of all ranks at the owner, empty
-  /// elsewhere. REQUIRES: possible().
+  /// elsewhere; or what stayed. REQUIRES: possible().
   const std::vector<ValueRef>& received();
   /// Adds the exchange for the next step. REQUIRES: received() was called.
   void exchange(const AddCollective& add_collective);

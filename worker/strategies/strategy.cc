@@ -8,6 +8,7 @@
 #include "worker/strategies/averaging_ops.h"
 #include "worker/strategies/combine_ops.h"
 #include "worker/strategies/compression_ops.h"
+#include "worker/strategies/distinct_ops.h"
 #include "worker/strategies/group_ops.h"
 #include "worker/strategies/hybrid_ops.h"
 #include "worker/strategies/ordered_rows_ops.h"
@@ -57,6 +58,7 @@ void register_strategy_ops() {
     register_hybrid_ops(OpRegistry::global());
     register_ordered_rows_ops(OpRegistry::global());
     register_owner_ops(OpRegistry::global());
+    register_distinct_ops(OpRegistry::global());
     register_pipeline_ops(OpRegistry::global());
     register_ps_ops(OpRegistry::global());
     register_shard_ops(OpRegistry::global());

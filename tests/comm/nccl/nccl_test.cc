@@ -4,14 +4,18 @@
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 
+#include <barrier>
 #include <thread>
 
-#include "base/cuda/await.h"
 #include "base/cuda/check.h"
 #include "base/cuda/handles.h"
 #include "comm/nccl/nccl_communicator.h"
+#include "comm/nccl/peer_exchange.h"
+#include "comm/nccl/row_exchange.h"
 #include "comm/rendezvous/in_process.h"
 #include "tests/comm/communicator_conformance.h"
+#include "tests/comm/nccl/device_array.h"
+#include "tests/comm/nccl/exchange_rounds.h"
 
 namespace braid::comm {
 namespace {
@@ -58,35 +62,6 @@ void run_group(int size, const std::function<void(Communicator&)>& body) {
   std::vector<std::jthread> threads;
   for (auto& rank : ranks) threads.emplace_back([&rank] { rank.reset(); });
 }
-
-/// An array in the memory of the current device.
-class DeviceArray {
- public:
-  DeviceArray(std::size_t count, float value) : count_(count) {
-    BRAID_CUDA_CHECK(cudaMalloc(&memory_, count * sizeof(float)));
-    write(std::vector<float>(count, value));
-  }
-  ~DeviceArray() { cudaFree(memory_); }
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
-  float* get() const { return static_cast<float*>(memory_); }
-  void write(const std::vector<float>& values) {
-    BRAID_CUDA_CHECK(cudaMemcpy(memory_, values.data(), count_ * sizeof(float), cudaMemcpyHostToDevice));
-  }
-  std::vector<float> read() const {
-    std::vector<float> values(count_);
-    BRAID_CUDA_CHECK(cudaMemcpy(values.data(), memory_, count_ * sizeof(float), cudaMemcpyDeviceToHost));
-    return values;
-  }
-
- private:
-  const std::size_t count_;
-  void* memory_ = nullptr;
-};
-
-StreamRef ref(const cuda::Stream& stream) { return {StreamKind::Cuda, stream.get()}; }
-
-void finish(const cuda::Stream& stream) { cuda::await_stream(stream.get(), soon(), "the test's stream"); }
 
 class NcclTest : public testing::TestWithParam<int> {
  protected:
@@ -230,6 +205,68 @@ TEST_P(NcclTest, ARankThatIsMissingWhenMemoryIsSharedIsNamed) {
     EXPECT_THAT(text, HasSubstr("rank 0 ("));
     conformance::check_broken(comm);
   });
+}
+
+Party party_of(Communicator& comm) {
+  return {comm.rank(), comm.size(),
+          [&comm](const PieceLayout& layout) { return comm.open_exchange("pieces", layout, soon()); },
+          [&comm](const RowLayout& layout) { return comm.open_exchange("rows", layout, soon()); },
+          [&comm] { comm.barrier(soon()); }};
+}
+
+TEST_P(NcclTest, PiecesAndRowsArriveInEveryRound) {
+  if (size() == 1) return;
+  run_group(size(), [](Communicator& comm) {
+    if (!comm.exchanges_rows(soon())) GTEST_SKIP() << "SKIPPED: these GPUs do not write each other's memory";
+    exchange_pieces(party_of(comm));
+    exchange_rows(party_of(comm));
+  });
+}
+
+/// Ranks that are threads with a window each, on one GPU: the kernels of all of them run at once there.
+void run_on_one_gpu(int size, const std::function<void(const Party&)>& body) {
+  auto store = std::make_shared<RendezvousStore>();
+  std::barrier<> meeting(size);
+  int* abort = nullptr;
+  BRAID_CUDA_CHECK(cudaMallocHost(reinterpret_cast<void**>(&abort), sizeof(int)));
+  *abort = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < size; ++rank)
+      threads.emplace_back([&, rank] {
+        BRAID_CUDA_CHECK(cudaSetDevice(0));
+        const auto rendezvous = make_in_process_rendezvous(store, {"job", 1});
+        int windows = 0;
+        const auto open = [&](const std::vector<std::int64_t>& bytes) {
+          std::string why;
+          auto window =
+              PeerWindow::open(*rendezvous, "window" + std::to_string(windows++), rank, bytes, soon(), why);
+          EXPECT_TRUE(window) << why;
+          return window;
+        };
+        body({rank, size,
+              [&](const PieceLayout& layout) -> std::shared_ptr<PieceExchange> {
+                return make_peer_exchange(open(layout.window_bytes), layout, abort);
+              },
+              [&](const RowLayout& layout) -> std::shared_ptr<PieceExchange> {
+                return make_row_exchange(open(layout.window_bytes), layout, abort);
+              },
+              [&] { meeting.arrive_and_wait(); }});
+      });
+  }
+  BRAID_CUDA_CHECK(cudaFreeHost(abort));
+}
+
+TEST(PeerExchangeTest, PiecesArriveInEveryRound) {
+  REQUIRE_GPUS(1);
+  for (const int size : {2, 3}) run_on_one_gpu(size, exchange_pieces);
+}
+
+TEST(PeerExchangeTest, RowsThatNumbersChooseArriveInEveryRound) {
+  REQUIRE_GPUS(1);
+  EXPECT_EQ(why_no_row_exchange(), "");
+  for (const int size : {2, 3, 4})
+    run_on_one_gpu(size, [&](const Party& party) { exchange_rows(party, size == 2); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, NcclTest, testing::Range(1, kMostRanks + 1));

@@ -10,6 +10,7 @@
 #include "engine/exec/instance.h"
 #include "engine/ops/state/variable_init.h"
 #include "engine/program/program.h"
+#include "tests/worker/strategies/row_communicator.h"
 #include "worker/input/step_feeds.h"
 #include "worker/job/job.h"
 #include "worker/step/next_batch.h"
@@ -92,6 +93,7 @@ class Rank {
       strategy_->end_step(step);
     }
     outcome.sends_ahead = sends_ahead_;
+    outcome.sends_distinct = training_.graph.find("from_owners/distinct_rows") != kNoNode;
     for (const std::string& table : model_.tables) {
       outcome.tables.push_back(whole(table));
       outcome.sums_densely |= training_.graph.find(table + "/dense_reads") != kNoNode;
@@ -122,7 +124,8 @@ class Rank {
   void fill_exchanges() {
     for (NodeId id = 0; id < training_.graph.size(); ++id) {
       Node& node = training_.graph.mutable_node(id);
-      if (node.removed || node.op->name != "braid.AllToAll") continue;
+      if (node.removed || (node.op->name != "braid.AllToAll" && node.op->name != "braid.SumsToOwners"))
+        continue;
       node.attrs.set("fill", true);
       node.attrs.set(kFillByte, std::int64_t{255});
     }
@@ -193,6 +196,33 @@ Model random_model(Random& random, std::int64_t world) {
   return model;
 }
 
+Model random_gathers(Random& random) {
+  Model model;
+  GraphBuilder b;
+  std::vector<Output> parts;
+  std::int64_t width = 0;
+  for (std::int64_t c = draw(random, 1, 4); c > 0; --c) {
+    const Lookup lookup{"ids" + std::to_string(c), draw(random, 1, 30), draw(random, 1, 3)};
+    const Output ids = b.placeholder(lookup.feed, DType::Int64, Shape{-1, lookup.length});
+    model.lookups.push_back(lookup);
+    for (std::int64_t t = draw(random, 1, 2); t > 0; --t) {
+      const std::string name = "t" + std::to_string(c) + "_" + std::to_string(t);
+      const std::int64_t dim = draw(random, 1, 3) * draw(random, 1, 3);
+      const Output table = b.variable(name, Shape{lookup.rows, dim},
+                                      {.init = {InitKind::Uniform, -0.5F, 0.5F}, .sparse = true});
+      model.tables.push_back(name);
+      const Output rows_read = b.gather(table, draw(random, 0, 1) == 1 ? b.reshape(ids, {-1}) : ids);
+      parts.push_back(b.reshape(rows_read, {-1, lookup.length * dim}));
+      width += lookup.length * dim;
+    }
+  }
+  const Output out = b.dense("top", b.concat(parts, 1), width, 3, true);
+  const Output logit = b.dense("logit", out, 3, 1, false);
+  model.loss = b.reduce_mean(b.mul(logit, logit)).name();
+  model.graph = b.graph();
+  return model;
+}
+
 Batches random_batches(Random& random, const Model& model, std::int64_t examples) {
   Batches steps(kSteps);
   for (auto& step : steps)
@@ -223,9 +253,11 @@ Outcome run_alone(const Model& model, const proto::Job& job, int world, const Ba
 }
 
 Outcome run_group(const Model& model, const proto::Job& job, int world, const Batches& batches,
-                  Random& random, const std::string& card) {
+                  Random& random, const std::string& card, bool as_devices) {
   std::vector<std::unique_ptr<comm::Communicator>> ranks = comm::make_local_group(world);
   std::vector<Outcome> outcomes(static_cast<std::size_t>(world));
+  if (as_devices)
+    for (auto& rank : ranks) rank = std::make_unique<RowCommunicator>(std::move(rank));
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < world; ++rank)
     threads.emplace_back([&, rank, its = Random(random())] {

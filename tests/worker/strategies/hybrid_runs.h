@@ -42,13 +42,16 @@ struct Outcome {
   std::vector<std::vector<float>> tables;
   bool sums_densely = false;  // of some replicated table
   bool sums_hot_densely = false;
-  std::int64_t hot_rows = 0;  // of all tables
-  bool sends_ahead = false;   // ids of the next step
+  std::int64_t hot_rows = 0;    // of all tables
+  bool sends_ahead = false;     // ids of the next step
+  bool sends_distinct = false;  // rows of whole tables, each once
 };
 
 /// Tables of one to three columns, of which some share one and some are pooled, under a layer; loss = mean of
 /// squares.
 Model random_model(Random& random, std::int64_t world);
+/// The same of tables that one gather reads each, some of them by the same ids.
+Model random_gathers(Random& random);
 Batches random_batches(Random& random, const Model& model, std::int64_t examples);
 
 proto::Job job_of(const std::string& optimizer, const std::string& strategy, const std::string& plan);
@@ -58,9 +61,10 @@ std::string all_tables(const std::string& plan, const std::string& more = {});
 /// By one process, of the batches of `world` ranks.
 Outcome run_alone(const Model& model, const proto::Job& job, int world, const Batches& batches,
                   Random& random);
-/// `card`: whose costs plans are made by; empty: this host's.
+/// `card`: whose costs plans are made by; empty: this host's. `as_devices`: ranks say that they exchange rows
+/// as GPUs of one host do.
 Outcome run_group(const Model& model, const proto::Job& job, int world, const Batches& batches,
-                  Random& random, const std::string& card = {});
+                  Random& random, const std::string& card = {}, bool as_devices = false);
 
 /// Equal where nothing is rounded in another order.
 void expect_near(const Outcome& its, const Outcome& local, int world, const std::string& optimizer);

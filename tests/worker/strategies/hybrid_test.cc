@@ -108,6 +108,50 @@ TEST_P(HybridRandomTest, IdsThatTravelAStepAheadChangeNoBits) {
   }
 }
 
+/// As between GPUs: each worker sends each id once, and its sums, as lists do.
+TEST_P(HybridRandomTest, DistinctRowsOfWholeTablesHaveTheBitsOfLists) {
+  const int world = GetParam();
+  Random random(static_cast<unsigned>(500 + world));
+  for (int trial = 0; trial < 25; ++trial) {
+    const Model model = random_gathers(random);
+    const Batches batches = random_batches(random, model, kRowsOfRank * world);
+    const std::string optimizer = std::vector<std::string>{
+        "SGD", "ADAGRAD", "ADAM", "ADAGRAD row_wise: true"}[static_cast<std::size_t>(draw(random, 0, 3))];
+    SCOPED_TRACE("trial " + std::to_string(trial) + " " + optimizer);
+    const proto::Job job = job_of(optimizer, "HYBRID", all_tables("TABLE"));
+    const Outcome lists = run_group(model, job, world, batches, random);
+    const Outcome its = run_group(model, job, world, batches, random, "CPU", true);
+    EXPECT_FALSE(lists.sends_distinct);
+    EXPECT_EQ(its.sends_distinct, world > 1);
+    EXPECT_EQ(its.sends_ahead, world > 1);
+    ASSERT_EQ(its.losses, lists.losses);
+    ASSERT_EQ(its.tables, lists.tables);
+  }
+}
+
+/// Beside tables that are pooled, read twice, spread by rows or columns, or on all workers.
+TEST_P(HybridRandomTest, DistinctRowsBesideOtherTablesGiveTheSameNumbers) {
+  const int world = GetParam();
+  Random random(static_cast<unsigned>(600 + world));
+  int distinct = 0;
+  for (int trial = 0; trial < 25; ++trial) {
+    const Model model = random_model(random, world);
+    const Batches batches = random_batches(random, model, kRowsOfRank * world);
+    SCOPED_TRACE("trial " + std::to_string(trial));
+    const Outcome local = run_alone(model, job_of("ADAGRAD", "LOCAL", ""), world, batches, random);
+    for (const std::string& plan :
+         {std::string(), all_tables("TABLE"),
+          "table { match: 't1' plan: ROW } table { match: '.*' plan: TABLE }" + std::string(),
+          "table { match: 't1' plan: COLUMN } table { match: '.*' plan: TABLE }" + std::string()}) {
+      const Outcome its =
+          run_group(model, job_of("ADAGRAD", "HYBRID", plan), world, batches, random, "CPU", true);
+      ASSERT_NO_FATAL_FAILURE(expect_near(its, local, world, "ADAGRAD")) << plan;
+      distinct += its.sends_distinct ? 1 : 0;
+    }
+  }
+  EXPECT_TRUE(distinct > 0 || world == 1);
+}
+
 /// What the planner takes is measured, so each run may have another mix.
 TEST_P(HybridRandomTest, ThePlannedMixHasTheBitsOfOtherPlans) {
   const int world = GetParam();

@@ -14,6 +14,8 @@ TEST(StrategyOpsTest, LeaveNothingUnsaid) {
                          "braid.AllToAll",
                          "braid.ToOwners",
                          "braid.FromOwners",
+                         "braid.RowsFromOwners",
+                         "braid.SumsToOwners",
                          "braid.KeepValues",
                          "braid.StopVote",
                          "braid.ServedRows",
