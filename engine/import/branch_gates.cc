@@ -40,6 +40,24 @@ void add_gate(GraphDef& graph, const std::string& name, const std::string& value
   *graph.add_node() = std::move(gate);
 }
 
+void add_comparison(GraphDef& graph, const std::string& name, const std::string& value, int number) {
+  NodeDef constant, equal;
+  constant.set_name(name + "/number");
+  constant.set_op("Const");
+  (*constant.mutable_attr())["dtype"].set_type(DT_INT32);
+  TensorProto& tensor = *(*constant.mutable_attr())["value"].mutable_tensor();
+  tensor.set_dtype(DT_INT32);
+  tensor.mutable_tensor_shape();
+  tensor.add_int_val(number);
+  equal.set_name(name);
+  equal.set_op("Equal");
+  (*equal.mutable_attr())["T"].set_type(DT_INT32);
+  equal.add_input(value);
+  equal.add_input(constant.name());
+  *graph.add_node() = std::move(constant);
+  *graph.add_node() = std::move(equal);
+}
+
 void gate_reads(GraphDef& graph, int first, const std::string& condition, bool when) {
   const int end = graph.node_size();
   for (int i = first; i < end; ++i) {

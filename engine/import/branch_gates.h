@@ -20,6 +20,9 @@ bool reads_variable(const NodeDef& node);
 void add_gate(GraphDef& graph, const std::string& name, const std::string& value,
               const std::string& condition, bool when, const NodeDef& like);
 
+/// Adds a node `name` that says whether `value`, an int32 scalar, is this number.
+void add_comparison(GraphDef& graph, const std::string& name, const std::string& value, int number);
+
 /// Reads of float variables among the nodes from `first` on get gates, under the reads' names.
 void gate_reads(GraphDef& graph, int first, const std::string& condition, bool when);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -54,6 +55,7 @@ class Inliner {
   /// All branches are calls, and Selects of the outputs stand for the conditional: of a Case from the last
   /// branch on, which all other numbers take.
   void expand_choice(const NodeDef& node, const FunctionChoice& choice) {
+    if (const auto taken = known_branch(node, choice)) return expand_only(node, choice, *taken);
     std::vector<std::string> conditions, calls;
     for (std::size_t b = 0; b < choice.branches.size(); ++b) {
       conditions.push_back(condition_of(node, choice, b));
@@ -88,27 +90,36 @@ class Inliner {
     *result_.graph.add_node() = std::move(whole);
   }
 
+  /// The branch that is taken where that follows from the graph: the others may not even fit its shapes.
+  std::optional<std::size_t> known_branch(const NodeDef& node, const FunctionChoice& choice) const {
+    const auto known = value_without_feeds(result_.graph, node.input(0),
+                                           [this](std::string input) { return resolved(std::move(input)); });
+    if (!known || known->elements() != 1) return std::nullopt;
+    if (!choice.by_number)
+      return known->dtype() == DType::Bool ? std::optional<std::size_t>(known->data<bool>()[0] ? 0 : 1)
+                                           : std::nullopt;
+    if (known->dtype() != DType::Int32) return std::nullopt;
+    const auto number = static_cast<std::size_t>(known->data<std::int32_t>()[0]);  // a negative one is large
+    return std::min(number, choice.branches.size() - 1);
+  }
+
+  void expand_only(const NodeDef& node, const FunctionChoice& choice, std::size_t taken) {
+    NodeDef call = node;
+    call.set_op("PartitionedCall");
+    call.clear_attr();
+    call.mutable_input()->DeleteSubrange(0, 1);
+    (*call.mutable_attr())["f"] = choice.attr_of(node, taken);
+    annotate(call, node);
+    expand(call);
+  }
+
   /// A bool that says whether a branch is taken; of the last of a Case, which is taken where no other is,
   /// none.
   std::string condition_of(const NodeDef& node, const FunctionChoice& choice, std::size_t branch) {
     if (!choice.by_number) return node.input(0);
     if (branch + 1 == choice.branches.size()) return {};
     const std::string name = node.name() + "/" + choice.name_of(branch);
-    NodeDef number, is_taken;
-    number.set_name(name + "/number");
-    number.set_op("Const");
-    (*number.mutable_attr())["dtype"].set_type(DT_INT32);
-    TensorProto& value = *(*number.mutable_attr())["value"].mutable_tensor();
-    value.set_dtype(DT_INT32);
-    value.mutable_tensor_shape();
-    value.add_int_val(static_cast<int>(branch));
-    is_taken.set_name(name + "/is_taken");
-    is_taken.set_op("Equal");
-    (*is_taken.mutable_attr())["T"].set_type(DT_INT32);
-    is_taken.add_input(node.input(0));
-    is_taken.add_input(number.name());
-    *result_.graph.add_node() = std::move(number);
-    *result_.graph.add_node() = std::move(is_taken);
+    add_comparison(result_.graph, name + "/is_taken", node.input(0), static_cast<int>(branch));
     return name + "/is_taken";
   }
 

@@ -96,6 +96,17 @@ class Data:
         return self.settings.get("global_batch_size")
 
 
+def _as_array(name, value):
+    try:
+        made = np.asarray(value)
+    except ValueError:
+        made = None
+    if made is None or made.dtype == object and made.size and isinstance(made.reshape(-1)[0], (list, tuple, np.ndarray)):
+        raise _braid.InvalidArgument(f"array '{name}' has rows of different lengths: bd.data.padded(rows, length, value=0) "
+                                     "fills them (a model masks them: Keras' mask_zero=True, or x != 0)")
+    return made
+
+
 class Arrays(Data):
     """Columns from arrays; the first dimension are the rows. Floats become float32, integers int64; memory that has
     these types is read in place and must not change while a Trainer uses it."""
@@ -105,8 +116,14 @@ class Arrays(Data):
         for name, value in arrays.items():
             if np.ma.is_masked(value):
                 raise _braid.InvalidArgument(f"array '{name}' is masked: fill its missing values, as with filled()")
-        self.arrays = {name: np.asarray(value) for name, value in arrays.items()}
+        self.arrays = {name: _as_array(name, value) for name, value in arrays.items()}
         self._rows = None
+
+    def with_arrays(self, arrays):
+        """These columns, with the same batches."""
+        made = self._copy()
+        made.arrays, made._rows = {name: _as_array(name, value) for name, value in arrays.items()}, None
+        return made
 
     def rows(self):
         if self._rows is None:
@@ -132,8 +149,20 @@ class Files(Data):
 
 
 def arrays(**columns):
-    """Columns by name, each an array of as many rows."""
+    """Columns by name, each an array of as many rows. Strings are for models of bd.io.keras, which make numbers of them."""
     return Arrays(columns)
+
+
+def padded(rows, length=None, value=0):
+    """An array [rows, length] of rows of different lengths (lists, arrays, or a ragged tensor's to_list()): filled with
+    `value` behind each row's end, and cut where a row is longer. length: default the longest row's."""
+    rows = [np.asarray(row).reshape(-1) for row in rows]
+    kinds = [row.dtype for row in rows if row.size]
+    length = max((len(row) for row in rows), default=0) if length is None else int(length)
+    made = np.full((len(rows), length), value, np.result_type(*kinds, np.asarray(value).dtype) if kinds else np.int64)
+    for place, row in enumerate(rows):
+        made[place, :min(len(row), length)] = row[:length]
+    return made
 
 
 def csv(paths, columns, header=True, separator=",", **settings):

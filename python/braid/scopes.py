@@ -1,6 +1,8 @@
 """Nodes of the default graph, and the scopes that annotate new ones."""
 
-from braid import dtypes
+from collections.abc import Mapping
+
+from braid import _braid, dtypes
 from braid.attrs import native_shape
 from braid.dtypes import as_dtype
 from braid.graph import default_graph
@@ -11,6 +13,28 @@ def placeholder(name, shape, dtype=dtypes.float32):
     graph = default_graph()
     attrs = {"dtype": as_dtype(dtype), "shape": ("shape", native_shape(shape))}
     return graph.add("Placeholder", [], attrs, name).outputs[0]
+
+
+class Inputs(Mapping):
+    """Columns of a batch by name, as placeholders that are made when they are asked for."""
+
+    def __init__(self, rows):
+        self._columns = rows
+        self.made = {}
+
+    def __getitem__(self, name):
+        if name not in self.made:
+            if name not in self._columns:
+                raise _braid.InvalidArgument(f"the data has no column '{name}': it has {sorted(self._columns)}")
+            column = self._columns[name]
+            self.made[name] = placeholder(name, [None, *column.shape[1:]], column.dtype)
+        return self.made[name]
+
+    def __iter__(self):
+        return iter(self._columns)
+
+    def __len__(self):
+        return len(self._columns)
 
 
 def constant(value, dtype=None, shape=None, name=None):

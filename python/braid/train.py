@@ -16,7 +16,7 @@ from braid._calls import Calls, sigterm_raises
 from braid.data import Word, fields
 from braid.dtypes import from_native, to_native
 from braid.graph import Graph
-from braid.scopes import placeholder
+from braid.scopes import Inputs
 from braid.settings import Checkpoint, History, StepResult, as_strategy, words
 
 
@@ -36,28 +36,6 @@ class _Variables(Mapping):
 
     def __len__(self):
         return len(self._values())
-
-
-class Inputs(Mapping):
-    """Columns of a batch by name, as placeholders that are made when they are asked for."""
-
-    def __init__(self, rows):
-        self._columns = rows
-        self.made = {}
-
-    def __getitem__(self, name):
-        if name not in self.made:
-            if name not in self._columns:
-                raise _braid.InvalidArgument(f"the data has no column '{name}': it has {sorted(self._columns)}")
-            column = self._columns[name]
-            self.made[name] = placeholder(name, [None, *column.shape[1:]], column.dtype)
-        return self.made[name]
-
-    def __iter__(self):
-        return iter(self._columns)
-
-    def __len__(self):
-        return len(self._columns)
 
 
 def _is_slice(name, values):
@@ -97,18 +75,31 @@ class Trainer:
         self._elsewhere = []  # trained variables whose values other processes have
         self._steps = self._runner = None
         self._at_work = threading.Lock()
+        self._model, self.source = None, None if callable(model) else model
         if not callable(model):
             model.columns = self._columns()
         self._model = self._trace(model) if callable(model) else model.job_fields(self._folder, label)
-        self.source = None if callable(model) else model
         if self.source is not None:
             self.source.trainer = self
+            self.data, self.eval_data = self._numbers(self.data), self._numbers(self.eval_data)
         self.variables = _Variables(self)
 
     # ------------------------------------------------------------------------------------------------------- the model
     def _columns(self):
-        rows = self._shapes()
-        return {name: np.asarray(value) for name, value in rows.arrays().items()}
+        """The data's columns, those of strings too, which only a source takes."""
+        text = {}
+        if isinstance(self.data, _data.Arrays) and self.source is not None and not self._model:
+            text = {name: value for name, value in self.data.arrays.items() if value.dtype.kind in "USO"}
+        rows = self._shapes() if not text else _data.Arrays(
+            {name: value for name, value in self.data.arrays.items() if name not in text}).rows()
+        return {**{name: np.asarray(value) for name, value in rows.arrays().items()}, **text}
+
+    def _numbers(self, data):
+        """The rows, where strings are what the source's model makes of them."""
+        if self.source is None or not isinstance(data, _data.Arrays):
+            return data
+        made = self.source.numbers(data.arrays)
+        return data if made is data.arrays else data.with_arrays(made)
 
     def _shapes(self):
         """The data's columns; of files without their rows."""
@@ -283,6 +274,8 @@ class Trainer:
                                        {k: to_native(v) for k, v in self._values.items()}, self._step)
             self._feeds = [(name, dtypes.of_number(number).numpy, tuple(shape))
                            for name, number, shape in self._steps.feeds()]
+        if self.source is not None:
+            batch = self.source.numbers(batch)
         arrays = []
         for name, kind, shape in self._feeds:
             if name not in batch:
@@ -344,13 +337,14 @@ class Trainer:
         data = data or self.eval_data
         if data is None:
             raise _braid.InvalidArgument("there is nothing to evaluate on: evaluate(data), or Trainer(eval_data=...)")
-        return json.loads(self._forward().evaluate(self._rows(data)))
+        return json.loads(self._forward().evaluate(self._rows(data if data is self.eval_data else self._numbers(data))))
 
     def predict(self, data, output=None):
         """What the model predicts of each row: probabilities, values, or of classes their probabilities. `data`: of
         bd.data, or a dict of arrays; columns of labels may be left out. `output`: "logit", "class", ..."""
         if isinstance(data, Mapping):
             data = _data.arrays(**data)
+        data = data if data is self.data or data is self.eval_data else self._numbers(data)
         runner = self._forward()
         offered = runner.outputs()
         if not offered:

@@ -57,3 +57,14 @@ def test_a_trainer_needs_batches():
 def test_generator_of_rows():
     data = bd.data.generator(({"x": np.float32(i), "y": np.ones(2, np.float32)} for i in range(5)))
     assert len(data.rows()) == 5 and data.rows().arrays()["y"].shape == (5, 2)
+
+
+def test_rows_of_different_lengths_are_padded():
+    made = bd.data.padded([[1, 2, 3], [], [4]])
+    assert made.tolist() == [[1, 2, 3], [0, 0, 0], [4, 0, 0]] and made.dtype == np.int64
+    assert bd.data.padded([[1, 2, 3], [4]], length=2, value=-1).tolist() == [[1, 2], [4, -1]]
+    assert bd.data.padded([np.array([0.5], np.float32)], length=2).dtype.kind == "f"
+    assert bd.data.padded([]).shape == (0, 0)
+    for rows in ([[1, 2], [3]], np.array([[1, 2], [3]], dtype=object)):
+        with pytest.raises(bd.InvalidArgument, match="array 'ids' has rows of different lengths: bd.data.padded"):
+            bd.data.arrays(ids=rows)

@@ -200,3 +200,110 @@ def test_integers_are_looked_up_and_hashed_as_keras_does():
     m = keras.Model(ids, keras.layers.Dense(1)(keras.layers.Concatenate()(rows)))
     data = {"ids": RNG.integers(0, 25, (96, 3)), "label": Y}
     trained_beside_keras(m, data, keras.losses.BinaryCrossentropy(from_logits=True))
+
+
+# --------------------------------------------------------------------------------------------------------------- text
+def words(rows, width, rng):
+    names = np.array(["red", "green", "blue", "Black!", "white", "grey"])
+    return names[rng.integers(0, len(names), (rows, width))]
+
+
+def text_model():
+    keras.utils.set_random_seed(4)
+    inputs = {"city": keras.Input([], dtype="string", name="city"), "tags": keras.Input([3], dtype="string", name="tags"),
+              "line": keras.Input([], dtype="string", name="line"), "day": keras.Input([], dtype="int64", name="day"),
+              "numbers": keras.Input([2], name="numbers")}
+    lookup = keras.layers.StringLookup(vocabulary=["red", "green", "blue"], num_oov_indices=2)
+    hot = keras.layers.StringLookup(vocabulary=["red", "green"], output_mode="multi_hot")
+    lines = keras.layers.TextVectorization(max_tokens=8, output_sequence_length=4)
+    lines.adapt(["red green", "blue red black", "white red"])
+    crossed = keras.layers.HashedCrossing(7)((inputs["day"], lookup(inputs["city"])))
+    x = keras.layers.Concatenate()([
+        keras.layers.Embedding(5, 3)(lookup(inputs["city"])), hot(inputs["tags"]), inputs["numbers"],
+        keras.layers.Flatten()(keras.layers.Embedding(6, 2)(keras.layers.Hashing(6)(inputs["tags"]))),
+        keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(8, 3, mask_zero=True)(lines(inputs["line"]))),
+        keras.layers.Embedding(7, 2)(crossed)])
+    return keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Dense(6, "tanh")(x)))
+
+
+def text_arrays(rows=96):
+    rng = np.random.default_rng(5)
+    return {"city": words(rows, 1, rng)[:, 0], "tags": words(rows, 3, rng),
+            "line": np.array([" ".join(words(1, n, rng)[0]) for n in rng.integers(1, 6, rows)], dtype=object),
+            "day": rng.integers(0, 7, rows), "numbers": rng.standard_normal((rows, 2)).astype(np.float32),
+            "label": rng.integers(0, 2, rows).astype(np.float32)}
+
+
+def test_text_trains_as_in_keras():
+    m, data, loss = text_model(), text_arrays(), keras.losses.BinaryCrossentropy(from_logits=True)
+    inputs = {name: data[name] for name in m.input_names} if hasattr(m, "input_names") else {
+        name: value for name, value in data.items() if name != "label"}
+    begin = m.get_weights()
+    source = bd.io.keras(m, loss=loss)
+    t = bd.Trainer(source, bd.data.arrays(**data).batch(16, shuffle=False), bd.optim.SGD(0.1))
+    losses = t.fit(steps=6)["loss"]
+    m.set_weights(begin)
+    m.compile(keras.optimizers.SGD(0.1), loss)
+    expected = []
+    for step in range(6):
+        fed = {name: value[16 * step:16 * step + 16] for name, value in inputs.items()}
+        fed = {name: keras.ops.convert_to_tensor(value.tolist() if value.dtype.kind in "UO" else value)
+               for name, value in fed.items()}
+        label = data["label"][16 * step:16 * step + 16, None]
+        expected.append(float(loss(label, m(fed, training=True))))
+        m.train_on_batch(fed, label)
+    np.testing.assert_allclose(losses, expected, rtol=2e-5)
+    few = {name: value[:8] for name, value in data.items() if name != "label"}
+    fed = {name: keras.ops.convert_to_tensor(value.tolist() if value.dtype.kind in "UO" else value)
+           for name, value in few.items()}
+    np.testing.assert_allclose(t.predict(few, "logit").reshape(-1, 1), np.asarray(m(fed, training=False)), atol=1e-5)
+    result = t.step({name: value[:16] for name, value in data.items()})
+    assert np.isfinite(result.loss)
+
+
+def test_texts_job_has_their_numbers(tmp_path):
+    t = bd.Trainer(bd.io.keras(text_model(), loss="binary_crossentropy"), bd.data.arrays(**text_arrays()).batch(16),
+                   bd.optim.SGD(0.1))
+    t.save_job(tmp_path, steps=2)
+    made = {each.name for each in tmp_path.iterdir()}
+    assert "day.npy" in made and "city.npy" not in made
+    texts = [each for each in made if each.startswith("text_")]
+    assert len(texts) >= 5
+    for name in texts:
+        assert np.load(tmp_path / name).dtype.kind in "bif" and len(np.load(tmp_path / name)) == 96
+
+
+def test_text_that_is_missing_or_of_no_model_is_refused():
+    data = text_arrays()
+    t = bd.Trainer(bd.io.keras(text_model(), loss="binary_crossentropy"), bd.data.arrays(**data).batch(16), bd.optim.SGD(0.1))
+    with pytest.raises(bd.InvalidArgument, match="no column 'city'"):
+        t.predict({name: value for name, value in data.items() if name != "city"})
+    with pytest.raises(bd.InvalidArgument, match="array 'city'"):
+        bd.Trainer(lambda x, training: None, bd.data.arrays(**data).batch(16), bd.optim.SGD(0.1))
+    lines = keras.Input([], dtype="string", name="line")
+    ragged = keras.layers.TextVectorization(max_tokens=8, output_sequence_length=None, output_mode="int")
+    ragged.adapt(["red green"])
+    m = keras.Model(lines, keras.layers.Dense(1)(keras.layers.GlobalMaxPooling1D()(keras.layers.Embedding(8, 2)(ragged(lines)))))
+    rng = np.random.default_rng(3)
+    long = {"line": np.array(["red"] * 4096 + ["red green red"] * 4), "label": rng.random(4100).astype(np.float32)}
+    with pytest.raises(bd.InvalidArgument, match="output_sequence_length"):
+        bd.Trainer(bd.io.keras(m, loss="mean_squared_error"), bd.data.arrays(**long).batch(4), bd.optim.SGD(0.1))
+
+
+class Summed(keras.layers.Layer):
+    """Its recursion asks by tf.cond whether a size is even, and only one branch has fitting shapes."""
+
+    def call(self, x):
+        return keras.ops.reshape(keras.ops.associative_scan(keras.ops.add, x, axis=1), (-1, 5))
+
+    def compute_output_shape(self, shape):
+        return shape
+
+
+def test_a_condition_that_is_known_takes_its_branch():
+    keras.utils.set_random_seed(4)
+    x = keras.Input([5], name="numbers")
+    m = keras.Model(x, keras.layers.Dense(1)(Summed()(x)))
+    rng = np.random.default_rng(4)
+    data = {"numbers": rng.standard_normal((96, 5)).astype(np.float32), "label": rng.standard_normal(96).astype(np.float32)}
+    trained_beside_keras(m, data, loss="mean_squared_error")

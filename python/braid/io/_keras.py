@@ -9,6 +9,7 @@ from braid.data import Word
 from braid.io import Source
 from braid.io._keras_losses import as_losses, label_spec
 from braid.io._keras_tables import table_nodes, tables_of
+from braid.io._keras_text import TextValues, is_text
 
 
 def _names(model):
@@ -61,6 +62,7 @@ class KerasSource(Source):
         self.model, self._loss, self._label = model, loss, label
         self._inputs, self._output = inputs, output
         self._by_name = {}
+        self._text = None  # what is made of strings
         self._check_constraints()
 
     def _check_constraints(self):
@@ -100,7 +102,7 @@ class KerasSource(Source):
         if column not in self.columns:
             raise _braid.InvalidArgument(f"the data has no column '{column}': it has {sorted(self.columns)}")
         value = self.columns[column]
-        kind = tf.float32 if value.dtype.kind == "f" else tf.int64
+        kind = tf.string if is_text(value) else tf.float32 if value.dtype.kind == "f" else tf.int64
         return tf.TensorSpec([None, *value.shape[1:]], kind, name=f"in_{column}")
 
     def _labels(self, label):
@@ -138,13 +140,19 @@ class KerasSource(Source):
 
             function = tf.function(call, autograph=False).get_concrete_function(*(spec for _, spec in fed))
             path = os.path.join(folder, "model.pb" if training else "inference.pb")
+            placeholders = [each for each in function.inputs if each.dtype != tf.resource][:len(fed)]
+            text = self._text_of(tf, function, placeholders[:len(specs)], specs, names)
             with open(path, "wb") as file:
                 file.write(_graph_def(tf, function, names, tables).SerializeToString())
-            placeholders = [each.op.name for each in function.inputs if each.dtype != tf.resource][:len(fed)]
-            return path, placeholders, [each.name for each in function.outputs]
+            feeds = {each.op.name: column for each, (column, spec) in zip(placeholders, fed) if spec.dtype != tf.string}
+            feeds.update((name, text.column_of(name)) for name in text.names)
+            return path, feeds, text, [each.name for each in function.outputs]
 
-        path, placeholders, (loss_name, prediction) = run(True)
-        inference, _, (_, inference_prediction) = run(False)
+        path, feeds, self._text, (loss_name, prediction) = run(True)
+        inference, _, text, (_, inference_prediction) = run(False)
+        if text.names != self._text.names:
+            raise _braid.InvalidArgument(f"the model reads other values of text in training, {self._text.names}, than "
+                                         f"without, {text.names}")
         if inference_prediction != prediction:
             raise _braid.InvalidArgument(f"the model's outputs are called '{prediction}' in training and "
                                          f"'{inference_prediction}' without")
@@ -155,7 +163,22 @@ class KerasSource(Source):
             "file": path, "inference_file": inference, "loss": loss_name, "prediction": prediction,
             "label": labels[min(self._output or 0, len(labels) - 1)], "trainable": "|".join(map(_escaped, trained)),
             "initial": Word("FILE"), "initial_file": values,
-            "feeds": [{"value": value, "column": column} for value, (column, _) in zip(placeholders, fed)]}}
+            "feeds": [{"value": value, "column": column} for value, column in feeds.items()]}}
+
+    # -------------------------------------------------------------------------------------------------------------- text
+    def _text_of(self, tf, function, placeholders, specs, names):
+        variables = {id(handle) for handle, _ in function.graph.captures if id(handle) in names}
+        return TextValues(tf, function, placeholders, [column for column, _ in specs], variables)
+
+    def numbers(self, arrays):
+        """The columns, with what the model makes of strings in their places."""
+        if self._text is None or not self._text.names:
+            return arrays
+        missing = [each for each in self._text.columns if each not in arrays]
+        if missing:
+            raise _braid.InvalidArgument(f"the data has no column '{missing[0]}': it has {sorted(arrays)}")
+        made = {name: value for name, value in arrays.items() if name not in self._text.texts}
+        return {**made, **self._text.compute(arrays)}
 
     def _total(self, tf, losses, outputs, labels):
         """The weighted sum of the outputs' losses, and what layers add: regularizers, add_loss."""

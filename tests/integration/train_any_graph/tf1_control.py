@@ -54,8 +54,8 @@ def masked(inputs):
                                                           logits=tf.boolean_mask(logits, counts))
     some = tf.gather(h[:, 0], tf.where(h[:, 0] > 0)[:, 0])
     number = tf.cast(tf.shape(some)[0], tf.float32)
-    loss = tf.reduce_mean(each) - 0.1 * tf.reduce_sum(tf.math.log(some)) / number
-    return loss + 0.1 * tf.reduce_mean(tf.reduce_max(tf.boolean_mask(h, h[:, 1] > 0), 0)), tf.reshape(logits, [-1, 2, 3])
+    loss = tf.reduce_mean(each) - 0.1 * tf.reduce_sum(tf.math.log(some + 0.1)) / number
+    return loss + 0.1 * tf.reduce_mean(tf.reduce_max(tf.boolean_mask(h, counts), 0)), tf.reshape(logits, [-1, 2, 3])
 
 
 def sampled(inputs):
