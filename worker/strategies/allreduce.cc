@@ -5,7 +5,8 @@
 //
 //   strategy.reduction            another combination than the sum (combine_ops.h)
 //   strategy.compression          less on the wire, with error feedback (compression_ops.h)
-//   strategy.shard                slots and summed gradients spread over the workers (sharded_updates.h)
+//   strategy.shard                slots and summed gradients spread over the workers (sharded_updates.h);
+//                                 variables too: another rewrite (sharded_variables.cc)
 //   strategy.sync_batch_norm      statistics of the global batch (sync_batch_norm.h)
 //   strategy.average_every_steps  no gradients at all, but means of variables now and then (averaging_ops.h)
 #include <algorithm>
@@ -25,6 +26,7 @@
 #include "worker/strategies/compression.h"
 #include "worker/strategies/rank_states.h"
 #include "worker/strategies/sharded_updates.h"
+#include "worker/strategies/sharded_variables.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/sync_batch_norm.h"
 
@@ -359,6 +361,12 @@ class AllReduceStrategy : public CollectiveStrategy {
 
 std::unique_ptr<Strategy> make_allreduce_strategy(const proto::Job& job, Runtime& runtime,
                                                   const Peers& peers) {
+  const proto::Strategy& strategy = job.strategy();
+  const bool on_gpu = job.runtime().device() == proto::Runtime::CUDA;
+  const bool spreads = strategy.shard() == proto::Strategy::PARAMETERS ||
+                       (strategy.shard() != proto::Strategy::NOTHING && on_gpu);
+  if (spreads && strategy.average_every_steps() == 0)
+    return make_sharded_variables_strategy(job, runtime, peers);
   return std::make_unique<AllReduceStrategy>(job, runtime, peers);
 }
 
