@@ -17,6 +17,7 @@
 #include "proto/job.pb.h"
 #include "worker/input/batch_share.h"
 #include "worker/job/optimizers.h"
+#include "worker/job/spread.h"
 #include "worker/step/clip_gradients.h"
 #include "worker/step/loss_scale.h"
 #include "worker/strategies/allreduce_ops.h"
@@ -361,12 +362,7 @@ class AllReduceStrategy : public CollectiveStrategy {
 
 std::unique_ptr<Strategy> make_allreduce_strategy(const proto::Job& job, Runtime& runtime,
                                                   const Peers& peers) {
-  const proto::Strategy& strategy = job.strategy();
-  const bool on_gpu = job.runtime().device() == proto::Runtime::CUDA;
-  const bool spreads = strategy.shard() == proto::Strategy::PARAMETERS ||
-                       (strategy.shard() != proto::Strategy::NOTHING && on_gpu);
-  if (spreads && strategy.average_every_steps() == 0)
-    return make_sharded_variables_strategy(job, runtime, peers);
+  if (spreads_variables(job)) return make_sharded_variables_strategy(job, runtime, peers);
   return std::make_unique<AllReduceStrategy>(job, runtime, peers);
 }
 

@@ -56,11 +56,21 @@ TEST(MeshTest, ExpertsHaveGroupsOfTheirOwnField) {
             "strategy.mesh { data: 2 experts: 4 } is not of 6 workers, which there are");
 }
 
+TEST(MeshTest, StagesAreTheWorkersOfAGroup) {
+  proto::Job job = job_of(0, 0);
+  job.mutable_strategy()->set_kind(proto::Strategy::PIPELINE);
+  EXPECT_EQ(mesh_of(job, 4).workers, 4);
+  job.mutable_strategy()->mutable_mesh()->set_pipeline(2);
+  EXPECT_EQ(mesh_of(job, 4).data, 2);
+  EXPECT_EQ(message_of([&] { mesh_of(job, 5); }),
+            "strategy.mesh { pipeline: 2 } is not of 5 workers, which there are");
+}
+
 TEST(MeshTest, OtherStrategiesHaveGroupsOfOne) {
   proto::Job job = job_of(1, 4);
   job.mutable_strategy()->set_kind(proto::Strategy::ALLREDUCE);
   EXPECT_EQ(mesh_of(job, 4).data, 4);
-  EXPECT_EQ(mesh_of(job, 4).tensor, 1);
+  EXPECT_EQ(mesh_of(job, 4).workers, 1);
 }
 
 }  // namespace
