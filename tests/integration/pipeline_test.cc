@@ -124,6 +124,71 @@ TEST_F(PipelineTest, CheckpointsAreThoseOfAllStrategies) {
   EXPECT_FALSE(servers.empty());
 }
 
+class PipelineGroupsTest : public PipelineTest {
+ protected:
+  static Job in_groups(const Job& job) {
+    return pipelined(job).with({"strategy.mesh.data=2", "strategy.mesh.pipeline=2"});
+  }
+};
+
+/// Sums over groups are in another order.
+TEST_F(PipelineGroupsTest, LossesAndEvaluationsAreNearOneProcess) {
+  const Job plain = job({"optimizer.kind=MOMENTUM"});
+  Cluster alone(directory() / "alone", accumulated(plain), {1, 0});
+  alone.expect_success();
+  const std::vector<float> expected = losses_of(alone.steps_file(0));
+  ASSERT_EQ(expected.size(), 20u);
+  Cluster cluster(directory() / "groups", in_groups(plain), {4, 0});
+  cluster.expect_success();
+  for (int w = 0; w < 4; ++w) {
+    const std::vector<float> losses = losses_of(cluster.steps_file(w));
+    ASSERT_EQ(losses.size(), expected.size()) << w;
+    for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-6) << i;
+  }
+  ASSERT_TRUE(result_of(alone.worker(0)).quality);
+  EXPECT_NEAR(*result_of(cluster.worker(0)).quality, *result_of(alone.worker(0)).quality, 1e-3);
+  EXPECT_THAT(cluster.worker(0).err(), HasSubstr("pipeline: 2 groups of 2 stages by the cost model"));
+}
+
+TEST_F(PipelineGroupsTest, CheckpointsGoBetweenMeshesAndOneProcess) {
+  const Job plain = job({"evaluation.enabled=false", "optimizer.kind=MOMENTUM"});
+  const auto saved = [&](const Job& of, int steps) {
+    return of.with(checkpoints_in(directory() / "ckpt", 10)).with({"steps=" + std::to_string(steps)});
+  };
+  const std::vector<float> whole = train("whole", accumulated(plain).with({"steps=40"}));
+  Cluster(directory() / "groups", saved(in_groups(plain), 10), {4, 0}).expect_success();
+  Cluster(directory() / "one", saved(accumulated(plain), 20), {1, 0}, {"--resume"}).expect_success();
+  Cluster(directory() / "cut", saved(pipelined(plain), 30), {3, 0}, {"--resume"}).expect_success();
+  Cluster last(directory() / "last", saved(in_groups(plain), 40), {4, 0}, {"--resume"});
+  last.expect_success();
+  const std::vector<float> losses = losses_of(last.steps_file(0), 30);
+  ASSERT_EQ(losses.size(), 10u);
+  for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], whole[30 + i], 1e-6) << i;
+}
+
+TEST_F(PipelineGroupsTest, AMeshOfOtherWorkersIsRefusedBeforeAnythingBegins) {
+  Cluster cluster(directory() / "odd", in_groups(job()), {3, 0});
+  EXPECT_EQ(cluster.worker(0).exit_code(), 2);
+  EXPECT_THAT(cluster.worker(0).err(),
+              HasSubstr("strategy.mesh { data: 2 pipeline: 2 } is not of 3 workers, which there are"));
+}
+
+/// Of another group, and of the same stage.
+TEST_F(PipelineGroupsTest, ALostWorkerIsNamed) {
+  const Job endless =
+      in_groups(job({"evaluation.enabled=false", "steps=1000000", "strategy.deadline_seconds=5"}));
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    Cluster cluster(directory() / std::to_string(signal), endless, {4, 0});
+    ASSERT_TRUE(reaches_step(cluster.worker(0), 5)) << cluster.worker(0).err();
+    cluster.worker(2).signal(signal);
+    for (const int w : {0, 1, 3}) {
+      EXPECT_EQ(cluster.worker(w).exit_code(std::chrono::seconds(20)), 138) << cluster.worker(w).err();
+      EXPECT_THAT(cluster.worker(w).err(), HasSubstr("rank 2"));
+    }
+    if (signal == SIGSTOP) cluster.worker(2).signal(SIGKILL);
+  }
+}
+
 class PipelineFaultTest : public PipelineTest {};
 
 TEST_F(PipelineFaultTest, ALostWorkerIsNamed) {

@@ -4,6 +4,7 @@
 
 #include "comm/communicator.h"
 #include "proto/job.pb.h"
+#include "worker/job/spread.h"
 
 namespace braid::worker {
 namespace {
@@ -28,9 +29,9 @@ bool has_weights(const proto::Input& input) {
 
 bool may_share_evaluation(const proto::Job& job, int world) {
   const proto::Strategy& strategy = job.strategy();
-  const bool is_alike =
-      strategy.kind() == proto::Strategy::HYBRID ||
-      (strategy.kind() == proto::Strategy::ALLREDUCE && strategy.average_every_steps() == 0);
+  const bool is_alike = strategy.kind() == proto::Strategy::HYBRID ||
+                        (strategy.kind() == proto::Strategy::ALLREDUCE &&
+                         strategy.average_every_steps() == 0 && !spreads_variables(job));
   return world > 1 && is_alike && !strategy.has_elastic() && job.evaluation().enabled() &&
          !looks_at_groups(job.evaluation()) && !has_weights(job.input());
 }

@@ -6,7 +6,6 @@
 namespace braid::worker {
 
 RowReader row_reader(const proto::Job& job, int rank, int world) {
-  if (job.strategy().kind() == proto::Strategy::PIPELINE) return {};
   if (job.strategy().kind() == proto::Strategy::EXPERTS) return {rank, world};
   const Mesh mesh = mesh_of(job, world);
   return {mesh.group_of(rank), mesh.data};

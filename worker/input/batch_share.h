@@ -28,8 +28,8 @@ struct BatchShare {
   }
 };
 
-/// Who a worker is among those that share the rows of a step: under PIPELINE all read the same rows, under
-/// TENSOR those of a group.
+/// Who a worker is among those that share the rows of a step: under PIPELINE and TENSOR those of a group read
+/// the same rows.
 struct RowReader {
   int rank = 0;
   int world = 1;

@@ -66,6 +66,22 @@ void check_strategy(const proto::Strategy& strategy, const JobChecker& check) {
       "BSP, ASP or SSP");
 }
 
+/// Of strategy.shard PARAMETERS, which has the whole step's graph before it.
+void check_spread_variables(const proto::Job& job, const JobChecker& check) {
+  if (job.strategy().shard() != proto::Strategy::PARAMETERS || job.strategy().average_every_steps() > 0)
+    return;
+  const auto refuse = [&](bool used, const char* what) {
+    check.require(!used, std::string("strategy.shard PARAMETERS does not go with ") + what);
+  };
+  refuse(job.runtime().recompute().memory_bytes() > 0,
+         "runtime.recompute.memory_bytes, which is of a step that has all variables: use "
+         "runtime.recompute.scope");
+  refuse(job.staging().auto_stage(), "staging.auto_stage");
+  refuse(job.model().graph().gradients() == proto::TrainedGraph::KEEP,
+         "model.graph.gradients KEEP: what a backward pass reads is seen in gradients that Braid makes; use "
+         "REDO");
+}
+
 /// How workers share what they learn: what several fields say together.
 void check_methods(const proto::Job& job, const JobChecker& check) {
   const proto::Strategy& strategy = job.strategy();
@@ -91,6 +107,7 @@ void check_methods(const proto::Job& job, const JobChecker& check) {
                 "checkpoint.every_seconds: with strategy.compression or strategy.shard all workers meet for "
                 "a checkpoint, after "
                 "a step that all know: set checkpoint.every_steps");
+  check_spread_variables(job, check);
   const std::uint64_t every = strategy.average_every_steps();
   if (every == 0) return;
   check.require(

@@ -289,7 +289,7 @@ Reason strategy_is_not(Strategy::Kind kind) {
 Reason strategy_has_no_mesh() {
   return [](const FieldScope& at) {
     const auto its = at.job.strategy().kind();
-    return its == Strategy::TENSOR || its == Strategy::EXPERTS
+    return its == Strategy::TENSOR || its == Strategy::EXPERTS || its == Strategy::PIPELINE
                ? std::string()
                : "strategy.kind is " + Strategy::Kind_Name(its);
   };
@@ -304,9 +304,13 @@ Reason strategy_is_local() {
   return when([](const FieldScope& at) { return at.job.strategy().kind() == Strategy::LOCAL; },
               "strategy.kind is LOCAL");
 }
-Reason strategy_is_pipeline() {
-  return when([](const FieldScope& at) { return at.job.strategy().kind() == Strategy::PIPELINE; },
-              "strategy.kind is PIPELINE");
+Reason strategy_is_one_pipeline() {
+  return when(
+      [](const FieldScope& at) {
+        const Strategy& strategy = at.job.strategy();
+        return strategy.kind() == Strategy::PIPELINE && !strategy.has_mesh();
+      },
+      "strategy.kind is PIPELINE without strategy.mesh");
 }
 Reason strategy_has_no_communicator() {
   return [](const FieldScope& at) {

@@ -74,10 +74,10 @@ Reason measuring_is_off();
 
 // Of the strategy, the updates and what comes out.
 Reason strategy_is_not(proto::Strategy::Kind kind);
-Reason strategy_has_no_mesh();        // neither TENSOR nor EXPERTS
+Reason strategy_has_no_mesh();        // none of TENSOR, EXPERTS, PIPELINE
 Reason workers_all_reduce_nothing();  // neither ALLREDUCE nor MIRRORED
 Reason strategy_is_local();
-Reason strategy_is_pipeline();  // no gradient travels
+Reason strategy_is_one_pipeline();  // no gradient travels
 Reason strategy_has_no_communicator();
 Reason strategy_has_no_servers();
 Reason backend_is_mpi();

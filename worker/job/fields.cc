@@ -260,7 +260,7 @@ void add_strategy(std::vector<JobField>& table) {
           .by_default(1 << 20, "1 MiB")
           .in(not_negative())
           .idle(strategy_is_local())
-          .idle(strategy_is_pipeline()),
+          .idle(strategy_is_one_pipeline()),
       field("strategy.deadline_seconds").by_default(60).in(seconds(0.01)).idle(strategy_is_local()),
       field("strategy.start_deadline_seconds").by_default(120).in(seconds(0.01)),
       field("strategy.server_idle_seconds")
@@ -304,7 +304,7 @@ void add_shared_models(std::vector<JobField>& table) {
       field("strategy.pipeline.schedule"), field("strategy.pipeline.stage"),
       field("strategy.pipeline.stage.match"), field("strategy.mesh").idle(strategy_has_no_mesh()),
       field("strategy.mesh.data")
-          .default_elsewhere("workers / tensor (experts), or 1 where that is absent too")
+          .default_elsewhere("workers / tensor (experts, pipeline), or 1 where that is absent too")
           .in(at_most(65536)),
       field("strategy.mesh.tensor")
           .default_elsewhere("workers / data")
@@ -314,6 +314,10 @@ void add_shared_models(std::vector<JobField>& table) {
           .default_elsewhere("workers / data")
           .in(at_most(65536))
           .idle(strategy_is_not(Strategy::EXPERTS)),
+      field("strategy.mesh.pipeline")
+          .default_elsewhere("workers / data")
+          .in(at_most(65536))
+          .idle(strategy_is_not(Strategy::PIPELINE)),
       field("strategy.experts").idle(strategy_is_not(Strategy::EXPERTS)), field("strategy.experts.match"),
       field("strategy.experts.automatic").by_default(true),
       field("strategy.tensor").idle(strategy_is_not(Strategy::TENSOR)), field("strategy.tensor.layer"),
@@ -327,7 +331,7 @@ void add_shared_models(std::vector<JobField>& table) {
 /// How gradients meet.
 void add_exchange(std::vector<JobField>& table) {
   add(table,  //
-      field("strategy.wire").idle(strategy_has_no_communicator()).idle(strategy_is_pipeline()),
+      field("strategy.wire").idle(strategy_has_no_communicator()).idle(strategy_is_one_pipeline()),
       field("strategy.reduction").idle(workers_all_reduce_nothing()).idle(workers_average()),
       field("strategy.trim")
           .by_default(1)
@@ -359,6 +363,11 @@ void add_late_gradients(std::vector<JobField>& table) {
 void add_workers(std::vector<JobField>& table) {
   add(table,  //
       field("strategy.shard").idle(workers_all_reduce_nothing()).idle(workers_average()),
+      field("strategy.shard_min_elements")
+          .by_default(4096)
+          .in(at_least(1))
+          .idle(when([](const FieldScope& at) { return at.job.strategy().shard() != Strategy::PARAMETERS; },
+                     "strategy.shard is not PARAMETERS")),
       field("strategy.sync_batch_norm").idle(workers_all_reduce_nothing()), field("strategy.elastic"),
       field("strategy.elastic.min_workers").default_elsewhere("1").in(from_to(0, 1024)),
       field("strategy.elastic.max_workers").in(from_to(0, 1024)),

@@ -2,57 +2,70 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <utility>
+
 #include "base/error.h"
 #include "proto/job.pb.h"
 
 namespace braid::worker {
 
-std::vector<int> Mesh::tensor_ranks(int rank) const {
+std::vector<int> Mesh::group_ranks(int rank) const {
   std::vector<int> ranks;
-  for (int place = 0; place < tensor; ++place) ranks.push_back(group_of(rank) * tensor + place);
+  for (int place = 0; place < workers; ++place) ranks.push_back(group_of(rank) * workers + place);
   return ranks;
 }
 
 std::vector<int> Mesh::data_ranks(int rank) const {
   std::vector<int> ranks;
-  for (int group = 0; group < data; ++group) ranks.push_back(group * tensor + place_of(rank));
+  for (int group = 0; group < data; ++group) ranks.push_back(group * workers + place_of(rank));
   return ranks;
 }
 
 namespace {
 
 bool is_of_experts(const proto::Job& job) { return job.strategy().kind() == proto::Strategy::EXPERTS; }
-bool has_mesh(const proto::Job& job) {
-  return job.strategy().kind() == proto::Strategy::TENSOR || is_of_experts(job);
+
+/// The field of strategy.mesh that says how many workers a group has, and its value; nothing: no mesh.
+std::optional<std::pair<const char*, int>> workers_of_group(const proto::Job& job) {
+  const proto::Mesh& said = job.strategy().mesh();
+  switch (job.strategy().kind()) {
+    case proto::Strategy::TENSOR:
+      return std::pair("tensor", static_cast<int>(said.tensor()));
+    case proto::Strategy::EXPERTS:
+      return std::pair("experts", static_cast<int>(said.experts()));
+    case proto::Strategy::PIPELINE:
+      return std::pair("pipeline", static_cast<int>(said.pipeline()));
+    default:
+      return std::nullopt;
+  }
 }
 
 }  // namespace
 
 Mesh mesh_of(const proto::Job& job, int world) {
-  if (!has_mesh(job)) return {world, 1};
-  const bool of_experts = is_of_experts(job);
-  const proto::Mesh& said = job.strategy().mesh();
-  const auto data = static_cast<int>(said.data());
-  const auto tensor = static_cast<int>(of_experts ? said.experts() : said.tensor());
-  Mesh mesh{data, tensor};
-  if (data == 0 && tensor == 0)
+  const auto said = workers_of_group(job);
+  if (!said) return {world, 1};
+  const auto [field, workers] = *said;
+  const auto data = static_cast<int>(job.strategy().mesh().data());
+  Mesh mesh{data, workers};
+  if (data == 0 && workers == 0)
     mesh = {1, world};
-  else if (tensor == 0)
-    mesh.tensor = world / data;
+  else if (workers == 0)
+    mesh.workers = world / data;
   else if (data == 0)
-    mesh.data = world / tensor;
-  if (mesh.data * mesh.tensor == world) return mesh;
-  const auto text = [](const char* field, int workers) {
-    return workers == 0 ? std::string() : fmt::format(" {}: {}", field, workers);
+    mesh.data = world / workers;
+  if (mesh.data * mesh.workers == world) return mesh;
+  const auto text = [](const char* name, int value) {
+    return value == 0 ? std::string() : fmt::format(" {}: {}", name, value);
   };
   throw InvalidArgument(fmt::format("strategy.mesh {{{}{} }} is not of {} workers, which there are",
-                                    text("data", data), text(of_experts ? "experts" : "tensor", tensor),
-                                    world));
+                                    text("data", data), text(field, workers), world));
 }
 
 std::string objection_to_mesh(const proto::Job& job) {
-  if (!has_mesh(job)) return {};
   const bool of_experts = is_of_experts(job);
+  if (!of_experts && job.strategy().kind() != proto::Strategy::TENSOR) return {};
   const auto does_not_go_with = [&](const std::string& what) {
     return "strategy.kind " + proto::Strategy::Kind_Name(job.strategy().kind()) + " does not go with " + what;
   };

@@ -5,7 +5,8 @@
 //
 //   strategy.reduction            another combination than the sum (combine_ops.h)
 //   strategy.compression          less on the wire, with error feedback (compression_ops.h)
-//   strategy.shard                slots and summed gradients spread over the workers (sharded_updates.h)
+//   strategy.shard                slots and summed gradients spread over the workers (sharded_updates.h);
+//                                 variables too: another rewrite (sharded_variables.cc)
 //   strategy.sync_batch_norm      statistics of the global batch (sync_batch_norm.h)
 //   strategy.average_every_steps  no gradients at all, but means of variables now and then (averaging_ops.h)
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "proto/job.pb.h"
 #include "worker/input/batch_share.h"
 #include "worker/job/optimizers.h"
+#include "worker/job/spread.h"
 #include "worker/step/clip_gradients.h"
 #include "worker/step/loss_scale.h"
 #include "worker/strategies/allreduce_ops.h"
@@ -25,6 +27,7 @@
 #include "worker/strategies/compression.h"
 #include "worker/strategies/rank_states.h"
 #include "worker/strategies/sharded_updates.h"
+#include "worker/strategies/sharded_variables.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/sync_batch_norm.h"
 
@@ -359,6 +362,7 @@ class AllReduceStrategy : public CollectiveStrategy {
 
 std::unique_ptr<Strategy> make_allreduce_strategy(const proto::Job& job, Runtime& runtime,
                                                   const Peers& peers) {
+  if (spreads_variables(job)) return make_sharded_variables_strategy(job, runtime, peers);
   return std::make_unique<AllReduceStrategy>(job, runtime, peers);
 }
 

@@ -168,18 +168,25 @@ void CollectiveStrategy::order_later(std::vector<NodeId> others) {
   to_order_ = std::move(others);
 }
 
-void CollectiveStrategy::order_by_readiness(Graph& graph) const {
-  std::vector<std::int64_t> place(static_cast<std::size_t>(graph.size()));
+void CollectiveStrategy::order_by_readiness(Graph& graph, NodeId first_added) const {
+  std::vector<std::int64_t> place(static_cast<std::size_t>(graph.size())), made = place;
   std::int64_t next = 0;
-  for (const NodeId id : graph.topological_order()) place[static_cast<std::size_t>(id)] = next++;
   // A node that depends on another reads something that is made behind the other's own inputs.
-  const auto ready = [&](NodeId id) {
+  const auto last_input = [&](NodeId id) {
     std::int64_t last = -1;
     for (const ValueRef input : graph.node(id).inputs)
-      last = std::max(last, place[static_cast<std::size_t>(input.node)]);
+      last = std::max(last, made[static_cast<std::size_t>(input.node)]);
     for (const NodeId control : graph.node(id).control_inputs)
-      last = std::max(last, place[static_cast<std::size_t>(control)]);
-    return std::pair(last, place[static_cast<std::size_t>(id)]);
+      last = std::max(last, made[static_cast<std::size_t>(control)]);
+    return last;
+  };
+  for (const NodeId id : graph.topological_order()) {
+    const auto at = static_cast<std::size_t>(id);
+    place[at] = next++;
+    made[at] = id < first_added ? place[at] : last_input(id);
+  }
+  const auto ready = [&](NodeId id) {
+    return std::pair(last_input(id), place[static_cast<std::size_t>(id)]);
   };
   std::vector<NodeId> order = to_order_;
   std::sort(order.begin(), order.end(), [&](NodeId a, NodeId b) { return ready(a) < ready(b); });

@@ -4,6 +4,7 @@
 // after the same step; and what happens around steps. Thread rule: as Strategy.
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include "worker/strategies/strategy.h"
@@ -37,8 +38,8 @@ class CollectiveStrategy : public Strategy {
   /// from order_by_readiness().
   void order_later(std::vector<NodeId> others);
   /// Puts those in the order in which what they read is made, as far as the graph alone says it: the same on
-  /// all ranks.
-  void order_by_readiness(Graph& graph) const;
+  /// all ranks. Nodes from `first_added` on are as if made together with the last of their inputs.
+  void order_by_readiness(Graph& graph, NodeId first_added = std::numeric_limits<NodeId>::max()) const;
   /// Writes of variables come behind all collectives, as far as these do not need them: a step that fails for
   /// a peer has changed nothing, and ranks are a step apart at most.
   void write_behind_collectives(Graph& graph) const;

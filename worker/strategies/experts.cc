@@ -17,7 +17,7 @@ namespace {
 class ExpertsStrategy : public SlicedStrategy {
  public:
   ExpertsStrategy(const proto::Job& job, Runtime& runtime, const Peers& peers)
-      : SlicedStrategy(job, runtime, peers), how_(job.strategy().experts()) {
+      : SlicedStrategy(job, runtime, peers, mesh_of(job, peers.world)), how_(job.strategy().experts()) {
     const std::int64_t rows = job.input().global_batch_size();
     if (rows % peers.world != 0)
       throw InvalidArgument(fmt::format(
@@ -44,9 +44,9 @@ class ExpertsStrategy : public SlicedStrategy {
 
  private:
   void spread(TrainingGraph& training) {
-    if (mesh_.tensor == 1) return;
+    if (mesh_.workers == 1) return;
     Graph& graph = training.graph;
-    plan_ = plan_experts(training, how_, mesh_.tensor);
+    plan_ = plan_experts(training, how_, mesh_.workers);
     note_slices(graph, plan_->slices);
     const auto call = [&](const char* op) {
       return [this, &graph, op](ValueRef value, const std::string& name) {

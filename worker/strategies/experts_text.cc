@@ -58,7 +58,7 @@ std::string routes_text(const PipelineNodes& nodes) {
 std::string experts_text(const Mesh& mesh, const ExpertsPlan* plan, const ExpertGradients& gradients,
                          const Program& step) {
   std::string text = fmt::format("experts: {} group{} of {} worker{}", mesh.data, mesh.data == 1 ? "" : "s",
-                                 mesh.tensor, mesh.tensor == 1 ? "" : "s");
+                                 mesh.workers, mesh.workers == 1 ? "" : "s");
   std::int64_t variables = 0, spread = 0, own = 0;
   for (const ProgramVariable& variable : step.variables)
     variables += variable.shape.elements() * static_cast<std::int64_t>(dtype_size(variable.dtype));

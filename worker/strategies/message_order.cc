@@ -1,12 +1,14 @@
 #include "worker/strategies/message_order.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
 #include "engine/program/program.h"
+#include "worker/strategies/group_ops.h"
 #include "worker/strategies/pipeline_ops.h"
 
 namespace braid::worker {
@@ -26,6 +28,8 @@ CommStep step_of(const Program& program, const ProgramOp& op) {
     step.kind = op.op == kSendOp ? CommStep::Kind::Send : CommStep::Kind::Recv;
     step.peer = static_cast<int>(node.attrs.require<std::int64_t>(kPeer));
   }
+  for (const std::int64_t member : node.attrs.get<std::vector<std::int64_t>>(kMembers, {}))
+    step.members.push_back(static_cast<int>(member));
   const auto add = [&](const OutputInfo& info) {
     step.values += (step.values.empty() ? "" : " ") + text_of(info);
   };
@@ -70,11 +74,32 @@ class Play {
     return next < steps.size() ? &steps[next] : nullptr;
   }
 
+  /// All that exchange values with each other in this collective say so, and the same ones.
+  void check_members(int rank) const {
+    const std::vector<int>& members = head(rank)->members;
+    if (members != head(0)->members && (members.empty() || head(0)->members.empty())) differ(0, rank);
+    if (members.empty()) {
+      if (head(rank)->values != head(0)->values) differ(0, rank);
+      return;
+    }
+    if (!std::ranges::count(members, rank))
+      throw InvalidArgument(text_of(rank, *head(rank)) + ", which is for other ranks");
+    for (const int member : members) {
+      if (member < 0 || member >= world())
+        throw InvalidArgument(
+            fmt::format("{}, with rank {} of {}", text_of(rank, *head(rank)), member, world()));
+      if (head(member)->members != members || head(member)->values != head(rank)->values)
+        differ(rank, member);
+    }
+  }
+
   bool meet_all() {
     for (int rank = 0; rank < world(); ++rank)
       if (!head(rank) || head(rank)->kind != CommStep::Kind::Collective) return false;
-    for (int rank = 1; rank < world(); ++rank)
-      if (head(rank)->node != head(0)->node || head(rank)->values != head(0)->values) differ(0, rank);
+    for (int rank = 0; rank < world(); ++rank) {
+      if (head(rank)->node != head(0)->node) differ(0, rank);
+      check_members(rank);
+    }
     for (std::size_t& next : next_) ++next;
     return true;
   }
@@ -128,7 +153,8 @@ void check_message_order(const std::vector<std::vector<CommStep>>& ranks) { Play
 std::string comm_steps_text(const std::vector<CommStep>& steps) {
   std::string text;
   for (const CommStep& step : steps)
-    text += fmt::format("{}\t{}\t{}\t{}\n", static_cast<int>(step.kind), step.peer, step.values, step.node);
+    text += fmt::format("{}\t{}\t{}\t{}\t{}\n", static_cast<int>(step.kind), step.peer, step.values,
+                        step.node, fmt::join(step.members, " "));
   return text;
 }
 
@@ -143,13 +169,19 @@ std::vector<CommStep> parse_comm_steps(std::string_view text) {
   while (!text.empty()) {
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
-    std::string_view parts[4];
+    std::string_view parts[5];
     for (std::string_view& part : parts) {
       part = line.substr(0, line.find('\t'));
       line.remove_prefix(std::min(line.size(), part.size() + 1));
     }
+    std::vector<int> members;
+    while (!parts[4].empty()) {
+      const std::string_view member = parts[4].substr(0, parts[4].find(' '));
+      parts[4].remove_prefix(std::min(parts[4].size(), member.size() + 1));
+      members.push_back(number(member));
+    }
     steps.push_back({static_cast<CommStep::Kind>(number(parts[0])), number(parts[1]), std::string(parts[2]),
-                     std::string(parts[3])});
+                     std::string(parts[3]), std::move(members)});
   }
   return steps;
 }

@@ -21,14 +21,16 @@ struct CommStep {
   int peer = -1;       // of Send and Recv
   std::string values;  // types and shapes of what travels: "float32[8,16] float32[8]"
   std::string node;
+  std::vector<int> members;  // of a Collective: ranks that exchange values with each other; empty: all
   friend bool operator==(const CommStep&, const CommStep&) = default;
 };
 
 /// What the program exchanges in a step, in its order. Throws: Internal where that is on several streams.
 std::vector<CommStep> comm_steps(const Program& program);
 
-/// By rank. Collectives are met by all ranks. Throws: InvalidArgument naming ranks and nodes: a send and a
-/// receive that do not fit, a peer that is none, a circle of waits, one that waits for a rank that has ended.
+/// By rank. Collectives are met by all ranks, also those in which each exchanges with some alone. Throws:
+/// InvalidArgument naming ranks and nodes: a send and a receive that do not fit, a peer that is none, a
+/// circle of waits, one that waits for a rank that has ended.
 void check_message_order(const std::vector<std::vector<CommStep>>& ranks);
 
 /// For other ranks, a line each, and back. Throws: InvalidArgument for a text of another form.

@@ -1,8 +1,10 @@
-// PIPELINE: worker r has the variables of stage r and computes it, forward and backward, of one micro-batch
-// after another (pipeline_schedule.h); what stages need of each other they send (pipeline_links.h). Gradients
-// add up over micro-batches, and each worker updates its own variables once a step. The loss of the last
-// stage and the votes to stop go to all at the end of a step. What the leader needs of others' variables
-// between steps they hand over (stage_service.h).
+// PIPELINE: the workers are groups (strategy.mesh), of one pipeline each, and groups share the rows of a
+// step. Worker s of a group has the variables of stage s and computes it, forward and backward, of one
+// micro-batch after another (pipeline_schedule.h); what stages need of each other they send
+// (pipeline_links.h). Gradients add up over micro-batches, and over the groups' workers of a stage
+// (pipeline_groups.h), and each worker updates its own variables once a step. The loss of the last stages and
+// the votes to stop go to all at the end of a step. What the leader needs of others' variables between steps
+// they hand over (stage_service.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,11 +16,13 @@
 #include "engine/ir/op.h"
 #include "engine/program/program.h"
 #include "proto/job.pb.h"
+#include "worker/job/mesh.h"
 #include "worker/job/optimizers.h"
 #include "worker/process/share_text.h"
 #include "worker/step/clip_gradients.h"
 #include "worker/strategies/message_order.h"
 #include "worker/strategies/pipeline_cut.h"
+#include "worker/strategies/pipeline_groups.h"
 #include "worker/strategies/pipeline_rewrite.h"
 #include "worker/strategies/served_strategy.h"
 #include "worker/strategies/stage_service.h"
@@ -41,18 +45,26 @@ class PipelineStrategy : public ServedStrategy {
   PipelineStrategy(const proto::Job& job, Runtime& runtime, const Peers& peers)
       : ServedStrategy(job, runtime, peers),
         pipeline_(job.strategy().pipeline()),
+        mesh_(mesh_of(job, peers.world)),
+        stage_(mesh_.place_of(peers.rank)),
         optimizers_(job),
         clip_norm_(job.optimizer().clip_norm()),
         domain_(job.runtime().device() == proto::Runtime::CUDA ? Domain::Device : Domain::Host) {
     plan_.order = pipeline_.schedule() == proto::Pipeline::GPIPE ? PipelineOrder::GPipe
                                                                  : PipelineOrder::OneForwardOneBackward;
     plan_.parts = pipeline_.micro_batches();
+    const std::int64_t rows = job.input().global_batch_size();
+    if (rows % (mesh_.data * plan_.parts) != 0)
+      throw InvalidArgument(fmt::format(
+          "strategy.mesh has {} groups of {} micro-batches (strategy.pipeline): a batch of {} rows "
+          "(input.global_batch_size) is not cut into so many equal parts",
+          mesh_.data, plan_.parts, rows));
   }
 
   std::string_view name() const override { return "PIPELINE"; }
   bool ranks_differ() const override { return true; }
   bool weighs_gradients() const override { return false; }
-  float gradient_scale() const override { return 1.0F; }
+  float gradient_scale() const override { return 1.0F / static_cast<float>(mesh_.data); }
   std::int64_t micro_batches() const override { return plan_.parts; }
 
   void place_training(TrainingGraph& training, const std::vector<FeedSpec>& columns) override {
@@ -60,7 +72,7 @@ class PipelineStrategy : public ServedStrategy {
     std::vector<FeedSpec> of_part = columns;
     for (FeedSpec& column : of_part)
       if (column.shape.rank() > 0) column.shape.set_dim(0, column.shape[0] / plan_.parts);
-    cut_ = cut_pipeline(training, pipeline_, of_part, peers_.world, domain_);
+    cut_ = cut_pipeline(training, pipeline_, of_part, mesh_.workers, domain_);
     for (const StageEstimate& stage : cut_.stages)
       plan_.times.push_back({std::max(stage.times.forward, 1e-3), std::max(stage.times.backward, 1e-3)});
   }
@@ -73,19 +85,31 @@ class PipelineStrategy : public ServedStrategy {
       if (nodes.is(nodes.needed, variable.handle))
         variables_.push_back({variable, stage_of_node(variable.handle)});
     std::vector<std::string> trained;
-    for (const VariableGradient& gradient : training.gradients) trained.push_back(gradient.variable.name);
+    std::vector<int> stages;
+    for (const VariableGradient& gradient : training.gradients) {
+      trained.push_back(gradient.variable.name);
+      stages.push_back(stage_of_node(gradient.variable.handle));
+    }
+    if (mesh_.data > 1)
+      between_groups_ = plan_group_exchanges(training.gradients, stages, mesh_.workers, bucket_bytes_);
     note_sizes(nodes);
-    keep_stage(training, nodes, links_, plan_, peers_.rank, [&](Node node, const char* op) {
+    const AddExchange add = [&](Node node, const char* op) {
       return add_collective(training.graph, std::move(node), op);
-    });
+    };
+    keep_stage(training, nodes, links_, plan_, stage_, peers_.rank - stage_, add);
+    if (mesh_.data > 1) {
+      const std::vector<int> ranks = mesh_.data_ranks(peers_.rank);
+      sum_over_groups(training, between_groups_, bucket_bytes_,
+                      {{ranks.begin(), ranks.end()}, wire_, on_device_, add});
+    }
     clip(training, trained);
     share_loss(training);
     for (const VariableGradient& gradient : training.gradients)
       add_update(training, gradient, optimizer_of(training, optimizers_, gradient.variable.name));
     std::vector<std::string> own;
     for (const VariableInfo& variable : list_variables(training.graph)) own.push_back(variable.name);
-    service_ =
-        std::make_unique<StageService>(variables_, std::move(own), peers_.communicator, runtime_.variables());
+    service_ = std::make_unique<StageService>(variables_, std::move(own), mesh_.workers, peers_.communicator,
+                                              runtime_.variables());
   }
 
   void take_program(const Program& step) override { steps_ = comm_steps(step); }
@@ -107,11 +131,12 @@ class PipelineStrategy : public ServedStrategy {
   }
 
   std::string describe(const Program&) const override {
-    const int p = peers_.world;
+    const int p = mesh_.workers;
     std::string text = fmt::format(
-        "pipeline: {} stages{}, {} micro-batches, {}\n"
+        "pipeline: {}{} stage{}{}, {} micro-batches, {}\n"
         "  bubble: {:.1f} % by (p - 1) / (m + p - 1), {:.1f} % with the stages' modelled times\n",
-        p, cut_.chosen ? " by the cost model" : "", plan_.parts,
+        mesh_.data == 1 ? "" : fmt::format("{} groups of ", mesh_.data), p,
+        p == 1 && mesh_.data > 1 ? "" : "s", cut_.chosen ? " by the cost model" : "", plan_.parts,
         proto::Pipeline::Schedule_Name(pipeline_.schedule()), 100 * bubble_share(p, plan_.parts),
         100 * links_.bubble);
     for (int s = 0; s < p; ++s) {
@@ -124,6 +149,10 @@ class PipelineStrategy : public ServedStrategy {
           s, stage.nodes, stage.times.forward, stage.times.backward, size_text(stage.variable_bytes),
           variables_text(s), size_text(sent_bytes_[at]), size_text(links_.kept_bytes[at]), in_flight,
           size_text(in_flight * links_.kept_bytes[at]));
+      if (mesh_.data > 1)
+        text += fmt::format("    between groups: {} of gradients in {} sum{}\n",
+                            size_text(between_groups_.bytes[at]), between_groups_.buckets[at],
+                            between_groups_.buckets[at] == 1 ? "" : "s");
     }
     return text;
   }
@@ -160,7 +189,7 @@ class PipelineStrategy : public ServedStrategy {
   }
 
   void note_sizes(const PipelineNodes& nodes) {
-    sent_bytes_.assign(static_cast<std::size_t>(peers_.world), 0);
+    sent_bytes_.assign(static_cast<std::size_t>(mesh_.workers), 0);
     for (const PipelineTransfer& transfer : links_.transfers) {
       if (transfer.part != 0) continue;
       for (const ValueRef value : transfer.values) {
@@ -172,16 +201,19 @@ class PipelineStrategy : public ServedStrategy {
   }
 
   /// By the norm of all stages' gradients, whose halves of squares are added in one order, that of the whole
-  /// model. `trained`: its variables with gradients.
+  /// model. All groups have the same, which the first one tells. `trained`: its variables with gradients.
   void clip(TrainingGraph& training, const std::vector<std::string>& trained) {
     if (clip_norm_ == 0 || trained.empty()) return;
     const auto of_all = [&](std::vector<ValueRef>& halves) {
       Node node;
       node.name = training.graph.unique_name("all_reduce/norms");
-      std::size_t own = 0;
+      std::vector<std::string> own;
+      for (const VariableGradient& gradient : training.gradients) own.push_back(gradient.variable.name);
       for (const std::string& name : trained) {
-        const bool is_own = own < halves.size() && training.gradients[own].variable.name == name;
-        node.inputs.push_back(is_own ? halves[own++] : zero(training.graph, "clip/" + name + "/elsewhere"));
+        const auto at = std::ranges::find(own, name);
+        const bool tells = at != own.end() && mesh_.group_of(peers_.rank) == 0;
+        node.inputs.push_back(tells ? halves[static_cast<std::size_t>(at - own.begin())]
+                                    : zero(training.graph, "clip/" + name + "/elsewhere"));
       }
       const NodeId id = add_collective(training.graph, std::move(node), "braid.AllReduce");
       halves.clear();
@@ -201,17 +233,28 @@ class PipelineStrategy : public ServedStrategy {
     node.name = graph.unique_name("all_reduce/loss");
     node.inputs = {training.loss.valid() ? training.loss : zero(graph, "pipeline/no_loss"), stop_vote(graph)};
     const NodeId id = add_collective(graph, std::move(node), "braid.AllReduce");
-    training.loss = training.weighted_loss = {id, 0};
+    training.loss = {id, 0};
+    if (mesh_.data > 1) {
+      const ValueRef scale =
+          add_node(graph, "Const", "all_reduce/loss_scale", {},
+                   {{"dtype", DType::Float32}, {"value", Tensor::scalar(gradient_scale())}});
+      training.loss =
+          add_node(graph, "Mul", "all_reduce/mean_loss", {training.loss, scale}, {{"T", DType::Float32}});
+    }
+    training.weighted_loss = training.loss;
     training.stop_votes = {id, 1};
   }
 
   const proto::Pipeline pipeline_;
+  const Mesh mesh_;
+  const int stage_;
   const Optimizers optimizers_;
   const float clip_norm_;
   const Domain domain_;
   PipelinePlan plan_;
   PipelineCut cut_;
   PipelineLinks links_;
+  GroupExchanges between_groups_;
   std::vector<FeedSpec> columns_;
   std::vector<StageVariable> variables_;  // of the model
   std::vector<std::int64_t> sent_bytes_;  // by stage, of a micro-batch

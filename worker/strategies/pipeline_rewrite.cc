@@ -12,13 +12,14 @@ namespace {
 class StageKeeper {
  public:
   StageKeeper(TrainingGraph& training, const PipelineNodes& nodes, const PipelineLinks& links,
-              const PipelinePlan& plan, int stage, const AddExchange& add_exchange)
+              const PipelinePlan& plan, int stage, int first, const AddExchange& add_exchange)
       : training_(training),
         graph_(training.graph),
         nodes_(nodes),
         links_(links),
         plan_(plan),
         stage_(stage),
+        first_(first),
         add_exchange_(add_exchange) {
     for (const NodeId id : nodes_.order)
       if (links_.stage[static_cast<std::size_t>(id)] == stage_) own_.push_back(id);
@@ -106,7 +107,7 @@ class StageKeeper {
         Node send;
         send.name = graph_.unique_name("send/" + task_text(transfer) + "/to" + std::to_string(link.to));
         send.inputs = transfer.values;
-        send.attrs = {{kPeer, link.to}};
+        send.attrs = {{kPeer, first_ + link.to}};
         add_exchange_(std::move(send), kSendOp);
       }
       if (link.to != stage_) continue;
@@ -118,7 +119,7 @@ class StageKeeper {
         dtypes.push_back(nodes_.inferred.info(value).dtype);
         shapes.push_back(nodes_.inferred.info(value).shape);
       }
-      recv.attrs = {{kPeer, link.from}, {kDtypes, dtypes}, {kShapes, shapes}};
+      recv.attrs = {{kPeer, first_ + link.from}, {kDtypes, dtypes}, {kShapes, shapes}};
       const NodeId id = add_exchange_(std::move(recv), kRecvOp);
       for (std::size_t i = 0; i < transfer.values.size(); ++i)
         received[transfer.values[i]] = {id, static_cast<int>(i)};
@@ -227,6 +228,7 @@ class StageKeeper {
   const PipelineLinks& links_;
   const PipelinePlan& plan_;
   const int stage_;
+  const int first_;
   const AddExchange& add_exchange_;
   std::vector<NodeId> own_;  // inputs first
 };
@@ -234,8 +236,8 @@ class StageKeeper {
 }  // namespace
 
 void keep_stage(TrainingGraph& training, const PipelineNodes& nodes, const PipelineLinks& links,
-                const PipelinePlan& plan, int stage, const AddExchange& add_exchange) {
-  StageKeeper(training, nodes, links, plan, stage, add_exchange).run();
+                const PipelinePlan& plan, int stage, int first, const AddExchange& add_exchange) {
+  StageKeeper(training, nodes, links, plan, stage, first, add_exchange).run();
 }
 
 }  // namespace braid::worker

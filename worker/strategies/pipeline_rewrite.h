@@ -13,9 +13,10 @@ namespace braid::worker {
 /// Adds a node that exchanges, behind the one before it.
 using AddExchange = std::function<NodeId(Node node, const char* op)>;
 
-/// Keeps what `stage` computes: gradients of its variables, targets of its own, columns that it reads. The
-/// loss is valid on the stage that makes it alone, and invalid on others.
+/// Keeps what `stage` of the pipeline whose first stage is rank `first` computes: gradients of its variables,
+/// targets of its own, columns that it reads. The loss is valid on the stage that makes it alone, and invalid
+/// on others.
 void keep_stage(TrainingGraph& training, const PipelineNodes& nodes, const PipelineLinks& links,
-                const PipelinePlan& plan, int stage, const AddExchange& add_exchange);
+                const PipelinePlan& plan, int stage, int first, const AddExchange& add_exchange);
 
 }  // namespace braid::worker

@@ -24,9 +24,9 @@ std::vector<ValueRef> cast(Graph& graph, std::vector<ValueRef> values, DType to,
 
 }  // namespace
 
-SlicedStrategy::SlicedStrategy(const proto::Job& job, Runtime& runtime, const Peers& peers)
+SlicedStrategy::SlicedStrategy(const proto::Job& job, Runtime& runtime, const Peers& peers, const Mesh& mesh)
     : ServedStrategy(job, runtime, peers),
-      mesh_(mesh_of(job, peers.world)),
+      mesh_(mesh),
       clip_norm_(job.optimizer().clip_norm()),
       optimizers_(job),
       seed_(job.seed()) {}

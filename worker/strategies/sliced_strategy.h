@@ -18,9 +18,9 @@ namespace braid::worker {
 
 class SlicedStrategy : public ServedStrategy {
  public:
-  SlicedStrategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
+  SlicedStrategy(const proto::Job& job, Runtime& runtime, const Peers& peers, const Mesh& mesh);
 
-  bool ranks_differ() const override { return mesh_.tensor > 1; }
+  bool ranks_differ() const override { return mesh_.workers > 1; }
   bool takes_initial_value(const std::string& variable, const Tensor& whole) override;
   std::string model_name(const std::string& local) const override;
   Shape whole_shape(const std::string& name, const Shape& local) const override;
@@ -36,8 +36,8 @@ class SlicedStrategy : public ServedStrategy {
   static std::vector<std::int64_t> members(const std::vector<int>& ranks) {
     return {ranks.begin(), ranks.end()};
   }
-  std::vector<int> all_ranks() const { return Mesh{1, peers_.world}.tensor_ranks(peers_.rank); }
-  std::vector<int> group() const { return mesh_.tensor_ranks(peers_.rank); }
+  std::vector<int> all_ranks() const { return Mesh{1, peers_.world}.group_ranks(peers_.rank); }
+  std::vector<int> group() const { return mesh_.group_ranks(peers_.rank); }
 
   /// Over some ranks, of which this is one; of one alone the values themselves. `narrow`: they travel as
   /// strategy.wire says.

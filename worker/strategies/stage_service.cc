@@ -15,7 +15,7 @@ std::string file_of(int rank) { return "stage-" + std::to_string(rank) + ".shard
 
 bool StageService::is_elsewhere(const std::string& variable) const {
   return std::any_of(variables_.begin(), variables_.end(), [&](const StageVariable& each) {
-    return each.info.name == variable && each.rank != communicator_->rank();
+    return each.info.name == variable && each.rank != communicator_->rank() % stages_;
   });
 }
 
@@ -62,7 +62,7 @@ std::vector<ShardInfo> StageService::save(const std::filesystem::path& directory
 std::vector<ShardInfo> StageService::write(const std::filesystem::path& directory, const WaitContext& wait) {
   const int rank = communicator_->rank();
   std::int64_t mine[2] = {0, 0};
-  if (rank > 0) {
+  if (rank > 0 && rank < stages_) {
     ShardWriter writer(directory / file_of(rank));
     for (const std::string& name : own_) {
       const Tensor value = *store_.read(name);
@@ -77,7 +77,7 @@ std::vector<ShardInfo> StageService::write(const std::filesystem::path& director
   std::vector<std::int64_t> all(2 * static_cast<std::size_t>(communicator_->size()));
   communicator_->all_gather(mine, all.data(), 2, DType::Int64, StreamRef::host(), wait);
   std::vector<ShardInfo> shards;
-  for (int r = 1; r < communicator_->size(); ++r) {
+  for (int r = 1; r < stages_; ++r) {
     const auto at = static_cast<std::size_t>(2 * r);
     shards.push_back(
         {file_of(r), static_cast<std::uint64_t>(all[at]), static_cast<std::uint32_t>(all[at + 1])});

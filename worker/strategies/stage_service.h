@@ -3,7 +3,8 @@
 //
 //   gather   each rank sends the leader the variables that it has, for an evaluation there
 //   save     each rank writes its variables and their slots into the checkpoint's directory, which all see,
-//            as the file stage-<rank>.shard; the leader's own are in its shard
+//            as the file stage-<rank>.shard; the leader's own are in its shard. Ranks of other groups of
+//            pipelines have what the leader's group has, and write nothing
 //   release  the end
 #pragma once
 
@@ -33,16 +34,17 @@ struct StageVariable {
 
 class StageService : public RankService {
  public:
-  /// `variables`: of the model, the same list on all ranks. `own`: what this rank writes. The store has
-  /// these, and outlives it.
-  StageService(std::vector<StageVariable> variables, std::vector<std::string> own,
+  /// `variables`: of the model, the same list on all ranks, with ranks below `stages`. `own`: what this rank
+  /// writes, if it is one of these. The store has these, and outlives it.
+  StageService(std::vector<StageVariable> variables, std::vector<std::string> own, int stages,
                std::shared_ptr<comm::Communicator> communicator, VariableStore& store)
       : variables_(std::move(variables)),
         own_(std::move(own)),
+        stages_(stages),
         communicator_(std::move(communicator)),
         store_(store) {}
 
-  /// Whether another rank has it.
+  /// Whether it is another stage's.
   bool is_elsewhere(const std::string& variable) const;
 
   // On the leader.
@@ -63,6 +65,7 @@ class StageService : public RankService {
 
   const std::vector<StageVariable> variables_;
   const std::vector<std::string> own_;
+  const int stages_;
   const std::shared_ptr<comm::Communicator> communicator_;
   VariableStore& store_;
 };

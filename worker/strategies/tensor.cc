@@ -22,7 +22,7 @@ namespace {
 class TensorStrategy : public SlicedStrategy {
  public:
   TensorStrategy(const proto::Job& job, Runtime& runtime, const Peers& peers)
-      : SlicedStrategy(job, runtime, peers),
+      : SlicedStrategy(job, runtime, peers, mesh_of(job, peers.world)),
         how_(job.strategy().tensor()),
         one_stream_(job.streams().count() <= 1) {
     const std::int64_t rows = job.input().global_batch_size();
@@ -55,9 +55,9 @@ class TensorStrategy : public SlicedStrategy {
   // ------------------------------------------------------------------------------------------------- layers
 
   void cut(TrainingGraph& training) {
-    if (mesh_.tensor == 1) return;
+    if (mesh_.workers == 1) return;
     Graph& graph = training.graph;
-    plan_ = plan_tensor(training, how_, mesh_.tensor);
+    plan_ = plan_tensor(training, how_, mesh_.workers);
     note_slices(graph, plan_->slices);
     // Halves are added up by an all-reduce alone, and on GPUs there is a scatter of the whole job alone.
     const bool scatters = wire_ == DType::Float32 && (mesh_.data == 1 || !on_device_);

@@ -231,6 +231,7 @@ class Planner {
 }  // namespace
 
 Shape TensorSlice::local_shape() const {
+  if (flat) return Shape{(whole.shape.elements() + parts - 1) / parts};
   Shape shape = whole.shape;
   shape.set_dim(axis, shape[axis] / parts);
   return shape;

@@ -24,6 +24,7 @@ struct TensorSlice {
   int axis = 0;
   int parts = 1;
   bool rows = false;  // of weights: the axis that a layer's inputs are summed over
+  bool flat = false;  // not along an axis, but a run of all elements, the last one filled up with zeros
 
   Shape local_shape() const;
 };

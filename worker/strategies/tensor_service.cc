@@ -16,6 +16,15 @@ constexpr const char* kWholeVariables = "tensor.shard";
 template <class Copy>
 void for_runs(const TensorSlice& slice, int place, std::size_t element_bytes, Copy copy) {
   const Shape& whole = slice.whole.shape;
+  if (slice.flat) {
+    const std::int64_t part = slice.local_shape().elements(), first = part * place;
+    const std::int64_t count = std::clamp<std::int64_t>(whole.elements() - first, 0, part);
+    const auto bytes = [&](std::int64_t elements) {
+      return static_cast<std::size_t>(elements) * element_bytes;
+    };
+    if (count > 0) copy(bytes(first), 0, bytes(count));
+    return;
+  }
   std::int64_t outer = 1, inner = 1;
   for (int axis = 0; axis < slice.axis; ++axis) outer *= whole[axis];
   for (int axis = slice.axis + 1; axis < whole.rank(); ++axis) inner *= whole[axis];
@@ -27,7 +36,7 @@ void for_runs(const TensorSlice& slice, int place, std::size_t element_bytes, Co
 }  // namespace
 
 Tensor slice_of(const Tensor& whole, const TensorSlice& slice, int place) {
-  Tensor part(whole.dtype(), slice.local_shape());
+  Tensor part = Tensor::zeros(whole.dtype(), slice.local_shape());
   for_runs(slice, place, dtype_size(whole.dtype()), [&](std::size_t from, std::size_t to, std::size_t bytes) {
     std::memcpy(part.as_bytes().data() + to, whole.as_bytes().data() + from, bytes);
   });

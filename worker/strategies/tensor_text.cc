@@ -46,7 +46,7 @@ std::string amount_text(std::int64_t bytes) {
 std::string tensor_text(const Mesh& mesh, const TensorPlan* plan, std::int64_t gradient_bytes,
                         const Program& step) {
   std::string text = fmt::format("tensor: {} group{} of {} worker{}", mesh.data, mesh.data == 1 ? "" : "s",
-                                 mesh.tensor, mesh.tensor == 1 ? "" : "s");
+                                 mesh.workers, mesh.workers == 1 ? "" : "s");
   std::int64_t variables = 0, cut = 0, own = 0;
   for (const ProgramVariable& variable : step.variables)
     variables += variable.shape.elements() * static_cast<std::int64_t>(dtype_size(variable.dtype));

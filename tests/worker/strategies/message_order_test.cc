@@ -17,12 +17,15 @@ using ::testing::HasSubstr;
 using Lists = std::vector<std::vector<CommStep>>;
 
 CommStep send(int to, std::string node = "s", std::string values = "float32[4]") {
-  return {CommStep::Kind::Send, to, std::move(values), std::move(node)};
+  return {CommStep::Kind::Send, to, std::move(values), std::move(node), {}};
 }
 CommStep recv(int from, std::string node = "r", std::string values = "float32[4]") {
-  return {CommStep::Kind::Recv, from, std::move(values), std::move(node)};
+  return {CommStep::Kind::Recv, from, std::move(values), std::move(node), {}};
 }
-CommStep all(std::string node) { return {CommStep::Kind::Collective, -1, "float32[]", std::move(node)}; }
+CommStep group(std::vector<int> members, std::string values) {
+  return {CommStep::Kind::Collective, -1, std::move(values), "sums", std::move(members)};
+}
+CommStep all(std::string node) { return {CommStep::Kind::Collective, -1, "float32[]", std::move(node), {}}; }
 
 std::string fault_of(const Lists& lists) {
   const std::string message = message_of([&] { check_message_order(lists); });
@@ -52,9 +55,21 @@ TEST(MessageOrderTest, FaultsAreNamed) {
               HasSubstr("without end"));
 }
 
+/// Stages may have other values, but a stage's workers the same.
+TEST(MessageOrderTest, GroupsMeetAtOnePlaceWithValuesOfTheirOwn) {
+  const CommStep a = group({0, 2}, "float32[4]"), b = group({1, 3}, "float32[8]");
+  EXPECT_EQ(fault_of({{a}, {b}, {a}, {b}}), "");
+  EXPECT_THAT(fault_of({{a}, {b}, {group({0, 2}, "float32[5]")}, {b}}),
+              AllOf(HasSubstr("do not fit together"), HasSubstr("float32[5]")));
+  EXPECT_THAT(fault_of({{a}, {b}, {a}, {a}}), HasSubstr("do not fit together"));
+  EXPECT_THAT(fault_of({{a}, {b}, {group({2}, "float32[4]")}, {b}}), HasSubstr("do not fit together"));
+  EXPECT_THAT(fault_of({{b}, {a}}), HasSubstr("which is for other ranks"));
+  EXPECT_THAT(fault_of({{a}, {b}, {a}}), HasSubstr("with rank 3 of 3"));
+}
+
 TEST(MessageOrderTest, TextsAreReadBack) {
   const std::vector<CommStep> steps{send(3, "send/forward0/to3", "float32[2,3] int64[5]"), recv(1),
-                                    all("x/y")};
+                                    all("x/y"), group({0, 2}, "float32[4]")};
   EXPECT_EQ(parse_comm_steps(comm_steps_text(steps)), steps);
   EXPECT_EQ(parse_comm_steps(""), std::vector<CommStep>{});
   EXPECT_THAT(message_of([] { parse_comm_steps("?\t1\tx\ty\n"); }), HasSubstr("broken at '?'"));
