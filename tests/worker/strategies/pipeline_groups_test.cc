@@ -16,26 +16,26 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-struct Case {
+struct TrainedModel {
   const char* name;
   const char* model;
   std::shared_ptr<const Table> (*rows)();
 };
 
-const Case kMlp{"mlp", "name: 'mlp' hidden: 16 hidden: 12 hidden: 8 classes: 4",
-                [] { return made_images(48, 6); }};
-const Case kTransformer{
+const TrainedModel kMlp{"mlp", "name: 'mlp' hidden: 16 hidden: 12 hidden: 8 classes: 4",
+                        [] { return made_images(48, 6); }};
+const TrainedModel kTransformer{
     "transformer", "name: 'transformer' hidden: 8 hidden: 8 embedding_dim: 8 classes: 3 hash_buckets: 12",
     [] { return made_sequences(48); }};
-const Case kDinSparse{"din_sparse",
-                      "name: 'din' hidden: 8 hidden: 4 embedding_dim: 4 hash_buckets: 9 sparse_tables: true",
-                      [] { return made_histories(48); }};
-const Case kWideDeep{"wide_deep",
-                     "name: 'wide_deep' hidden: 16 hidden: 8 embedding_dim: 4 hash_buckets: 30 "
-                     "sparse_tables: true",
-                     [] { return made_rows(48); }};
+const TrainedModel kDinSparse{
+    "din_sparse", "name: 'din' hidden: 8 hidden: 4 embedding_dim: 4 hash_buckets: 9 sparse_tables: true",
+    [] { return made_histories(48); }};
+const TrainedModel kWideDeep{"wide_deep",
+                             "name: 'wide_deep' hidden: 16 hidden: 8 embedding_dim: 4 hash_buckets: 30 "
+                             "sparse_tables: true",
+                             [] { return made_rows(48); }};
 
-std::string job_text(const Case& of, int steps) {
+std::string job_of(const TrainedModel& of, int steps) {
   return pipeline_job(of.model, steps, "kind: MOMENTUM learning_rate: 0.02");
 }
 
@@ -79,29 +79,29 @@ void expect_close(const RankRun& cut, const RankRun& local, double most = 1e-6) 
   }
 }
 
-class PipelineGroupsTest : public ::testing::TestWithParam<Case> {};
+class PipelineGroupsTest : public ::testing::TestWithParam<TrainedModel> {};
 
 TEST_P(PipelineGroupsTest, LossesAndVariablesAreNearOneProcess) {
-  const Case& of = GetParam();
+  const TrainedModel& of = GetParam();
   const auto rows = of.rows();
   for (const auto& [groups, parts] : {std::pair(Groups{2, 2}, 2), {Groups{2, 1}, 3}, {Groups{3, 2}, 1}}) {
     SCOPED_TRACE(std::to_string(groups.data) + " groups of " + std::to_string(groups.stages));
-    const RankRun local = run_leader(job_with(job_text(of, 20), accumulated(parts)), 1, rows);
-    expect_close(run_groups(job_with(job_text(of, 20), in_groups(groups, parts)), rows), local);
+    const RankRun local = run_leader(job_with(job_of(of, 20), accumulated(parts)), 1, rows);
+    expect_close(run_groups(job_with(job_of(of, 20), in_groups(groups, parts)), rows), local);
   }
 }
 
 TEST_P(PipelineGroupsTest, OneGroupHasTheBitsOfAPipeline) {
-  const Case& of = GetParam();
+  const TrainedModel& of = GetParam();
   const auto rows = of.rows();
-  expect_equal(run_groups(job_with(job_text(of, 6), in_groups({1, 3})), rows),
-               run_pipeline(job_with(job_text(of, 6), pipelined(2)), 3, rows));
+  expect_equal(run_groups(job_with(job_of(of, 6), in_groups({1, 3})), rows),
+               run_pipeline(job_with(job_of(of, 6), pipelined(2)), 3, rows));
 }
 
 TEST_P(PipelineGroupsTest, TheSameMeshHasTheSameBits) {
-  const Case& of = GetParam();
+  const TrainedModel& of = GetParam();
   const auto rows = of.rows();
-  const proto::Job job = job_with(job_text(of, 6), in_groups({2, 2}));
+  const proto::Job job = job_with(job_of(of, 6), in_groups({2, 2}));
   expect_equal(run_groups(job, rows), run_groups(job, rows));
 }
 
@@ -112,36 +112,37 @@ INSTANTIATE_TEST_SUITE_P(Models, PipelineGroupsTest,
 TEST(PipelineGroupsMethodsTest, ClippingSeesTheNormOfTheWholeModelOnce) {
   const auto rows = kDinSparse.rows();
   const Settings clipped{"optimizer.clip_norm=0.05"};
-  const RankRun local = run_leader(job_with(job_text(kDinSparse, 10), accumulated(2) + clipped), 1, rows);
-  const RankRun plain = run_leader(job_with(job_text(kDinSparse, 10), accumulated(2)), 1, rows);
+  const RankRun local = run_leader(job_with(job_of(kDinSparse, 10), accumulated(2) + clipped), 1, rows);
+  const RankRun plain = run_leader(job_with(job_of(kDinSparse, 10), accumulated(2)), 1, rows);
   EXPECT_NE(local.losses, plain.losses) << "the norm is reached";
-  expect_close(run_groups(job_with(job_text(kDinSparse, 10), in_groups({2, 2}) + clipped), rows), local);
+  expect_close(run_groups(job_with(job_of(kDinSparse, 10), in_groups({2, 2}) + clipped), rows), local);
 }
 
 /// As workers of ALLREDUCE that accumulate.
 TEST(PipelineGroupsMethodsTest, GroupsDrawDifferentNumbers) {
-  const Case dropout{"", "name: 'mlp' hidden: 16 hidden: 12 hidden: 8 classes: 4 dropout: 0.3", kMlp.rows};
+  const TrainedModel dropout{"", "name: 'mlp' hidden: 16 hidden: 12 hidden: 8 classes: 4 dropout: 0.3",
+                             kMlp.rows};
   const auto rows = dropout.rows();
   const RankRun workers = run_leader(
-      job_with(job_text(dropout, 10), Settings{"strategy.kind=ALLREDUCE"} + accumulated(2)), 2, rows);
-  expect_close(run_groups(job_with(job_text(dropout, 10), in_groups({2, 2})), rows), workers);
+      job_with(job_of(dropout, 10), Settings{"strategy.kind=ALLREDUCE"} + accumulated(2)), 2, rows);
+  expect_close(run_groups(job_with(job_of(dropout, 10), in_groups({2, 2})), rows), workers);
 }
 
 TEST(PipelineGroupsMethodsTest, HalvesOnTheWireAreNear) {
   const auto rows = kMlp.rows();
-  const RankRun local = run_leader(job_with(job_text(kMlp, 10), accumulated(2)), 1, rows);
+  const RankRun local = run_leader(job_with(job_of(kMlp, 10), accumulated(2)), 1, rows);
   const RankRun halves =
-      run_groups(job_with(job_text(kMlp, 10), in_groups({2, 2}) + Settings{"strategy.wire=BF16"}), rows);
-  EXPECT_NE(halves.losses, run_groups(job_with(job_text(kMlp, 10), in_groups({2, 2})), rows).losses);
+      run_groups(job_with(job_of(kMlp, 10), in_groups({2, 2}) + Settings{"strategy.wire=BF16"}), rows);
+  EXPECT_NE(halves.losses, run_groups(job_with(job_of(kMlp, 10), in_groups({2, 2})), rows).losses);
   expect_close(halves, local, 2e-3);
 }
 
 TEST(PipelineGroupsMethodsTest, BucketsOfEachStageMeetThoseOfOthers) {
   const auto rows = kMlp.rows();
-  const RankRun local = run_leader(job_with(job_text(kMlp, 10), accumulated(2)), 1, rows);
+  const RankRun local = run_leader(job_with(job_of(kMlp, 10), accumulated(2)), 1, rows);
   for (const char* bytes : {"1", "600", "100000"})
     expect_close(
-        run_groups(job_with(job_text(kMlp, 10),
+        run_groups(job_with(job_of(kMlp, 10),
                             in_groups({2, 2}) + Settings{std::string("strategy.bucket_bytes=") + bytes}),
                    rows),
         local);
@@ -149,7 +150,7 @@ TEST(PipelineGroupsMethodsTest, BucketsOfEachStageMeetThoseOfOthers) {
 
 TEST(PipelineGroupsCheckpointTest, AnyMeshAndOneProcessGoOn) {
   const auto rows = kTransformer.rows();
-  RankRun whole = run_leader(job_with(job_text(kTransformer, 20), accumulated(2)), 1, rows);
+  RankRun whole = run_leader(job_with(job_of(kTransformer, 20), accumulated(2)), 1, rows);
   whole.losses.erase(whole.losses.begin(), whole.losses.begin() + 10);
   const auto settings = [](const Groups& of) {
     return of.data * of.stages == 1
@@ -162,26 +163,26 @@ TEST(PipelineGroupsCheckpointTest, AnyMeshAndOneProcessGoOn) {
                    std::to_string(second.data) + "x" + std::to_string(second.stages));
       TempDir directory;
       const Settings saved{"checkpoint.every_steps=10", "checkpoint.directory=" + directory.path().string()};
-      run_groups(job_with(job_text(kTransformer, 10), settings(first) + saved), rows);
+      run_groups(job_with(job_of(kTransformer, 10), settings(first) + saved), rows);
       expect_close(
-          run_groups(job_with(job_text(kTransformer, 20), settings(second) + saved), rows, RunStart::Resume),
+          run_groups(job_with(job_of(kTransformer, 20), settings(second) + saved), rows, RunStart::Resume),
           whole);
     }
 }
 
 TEST(PipelineGroupsPlanTest, SaysWhatGroupsExchange) {
   EXPECT_THAT(
-      plan_text(job_with(job_text(kMlp, 1), in_groups({2, 2})), 4, *kMlp.rows()),
+      plan_text(job_with(job_of(kMlp, 1), in_groups({2, 2})), 4, *kMlp.rows()),
       AllOf(HasSubstr("pipeline: 2 groups of 2 stages by the cost model, 2 micro-batches, ONE_F_ONE_B"),
             HasSubstr("33.3 % by (p - 1) / (m + p - 1)"), HasSubstr("between groups: "),
             HasSubstr("of gradients in 1 sum\n")));
-  EXPECT_THAT(plan_text(job_with(job_text(kMlp, 1), pipelined(2)), 2, *kMlp.rows()),
+  EXPECT_THAT(plan_text(job_with(job_of(kMlp, 1), pipelined(2)), 2, *kMlp.rows()),
               ::testing::Not(HasSubstr("groups")));
 }
 
 TEST(PipelineGroupsPlanTest, RowsThatAreNotCutEvenlyAreRefused) {
   EXPECT_THAT(
-      error_of_pipeline(job_with(job_text(kMlp, 1), in_groups({2, 1}, 8)), 2, kMlp.rows()),
+      error_of_pipeline(job_with(job_of(kMlp, 1), in_groups({2, 1}, 8)), 2, kMlp.rows()),
       HasSubstr("strategy.mesh has 2 groups of 8 micro-batches (strategy.pipeline): a batch of 24 rows"));
 }
 
