@@ -19,8 +19,8 @@
 namespace braid::testing {
 namespace {
 
-Tensor run(const Graph& graph, const CompileRequest& request, const CompileOptions& options, Runtime& runtime,
-           const std::vector<Tensor>& feeds, int regions) {
+Tensor fetch_of(const Graph& graph, const CompileRequest& request, const CompileOptions& options,
+                Runtime& runtime, const std::vector<Tensor>& feeds, int regions) {
   const auto program = compile(graph, request, options);
   int found = 0;
   for (const ProgramOp& op : program->ops) found += op.op == "braid.Fused";
@@ -61,8 +61,8 @@ TEST(HalvesDeviceTest, FunctionsAreNearTheExactOnesForAllHalves) {
     CompileOptions options;
     options.domain = Domain::Device;
     options.fusion = true;
-    const Tensor got = run(graph, request, options, device, {x}, 1);
-    const Tensor expected = run(graph, request, {}, host, {x}, 0);
+    const Tensor got = fetch_of(graph, request, options, device, {x}, 1);
+    const Tensor expected = fetch_of(graph, request, {}, host, {x}, 0);
     for (std::size_t i = 0; i < kAll; ++i) {
       const float want = expected.data<float>()[i], is = got.data<float>()[i];
       if (std::isnan(want) || std::isinf(want)) {
@@ -93,9 +93,9 @@ TEST(HalvesDeviceTest, DropoutDropsWhatItsOwnKernelDrops) {
     for (float& value : ones.data<float>()) value = 1;
     CompileOptions options;
     options.domain = Domain::Device;
-    const Tensor expected = run(graph, request, options, device, {ones}, 0);
+    const Tensor expected = fetch_of(graph, request, options, device, {ones}, 0);
     options.fusion = true;
-    const Tensor got = run(graph, request, options, device, {ones}, 1);
+    const Tensor got = fetch_of(graph, request, options, device, {ones}, 1);
     EXPECT_EQ(std::memcmp(expected.raw(), got.raw(), got.bytes()), 0) << rate;
   }
 }

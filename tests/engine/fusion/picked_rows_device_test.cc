@@ -17,21 +17,21 @@
 namespace braid::testing {
 namespace {
 
-constexpr std::int64_t kRows = 3000, kPlaces = 70, kAges = 40;
+constexpr std::int64_t kPicked = 3000, kPlaces = 70, kAges = 40;
 
 /// x + places[p] + ages[a], and where it is asked for its norm.
-struct Model {
+struct PickedModel {
   GraphBuilder b;
   CompileRequest request;
   std::vector<Tensor> feeds;
 
-  explicit Model(std::int64_t columns, bool norm, DType indices) {
-    const Output x = feed("x", DType::Float32, {kRows, columns});
+  explicit PickedModel(std::int64_t columns, bool norm, DType indices) {
+    const Output x = feed("x", DType::Float32, {kPicked, columns});
     const Output places = feed("places", DType::Float32, {kPlaces, columns});
     const Output ages = feed("ages", DType::Float32, {kAges, columns});
     const Output axis = b.constant(Tensor::scalar<std::int32_t>(0), "axis");
-    const Output p = b.op("GatherV2", {places, feed("p", indices, {kRows}), axis}, {}, "gather_p");
-    const Output a = b.op("GatherV2", {ages, feed("a", indices, {kRows}), axis}, {}, "gather_a");
+    const Output p = b.op("GatherV2", {places, feed("p", indices, {kPicked}), axis}, {}, "gather_p");
+    const Output a = b.op("GatherV2", {ages, feed("a", indices, {kPicked}), axis}, {}, "gather_a");
     Output y = b.add(b.add(x, b.op("Tanh", {p})), a);
     if (norm) {
       const Output last = b.constant(Tensor::scalar<std::int32_t>(1), "last");
@@ -67,8 +67,8 @@ struct Model {
   }
 };
 
-Tensor run(const std::shared_ptr<const Program>& program, Runtime& runtime,
-           const std::vector<Tensor>& feeds) {
+Tensor run_picked(const std::shared_ptr<const Program>& program, Runtime& runtime,
+                  const std::vector<Tensor>& feeds) {
   Instance instance(program, runtime);
   StepRequest request;
   request.feeds = feeds;
@@ -89,12 +89,12 @@ TEST(PickedRowsDeviceTest, AreReadByTheRegion) {
     for (const bool norm : {false, true})
       for (const DType indices : {DType::Int32, DType::Int64}) {
         SCOPED_TRACE(std::to_string(columns) + (norm ? " norm " : " ") + std::string(dtype_name(indices)));
-        const Model model(columns, norm, indices);
+        const PickedModel model(columns, norm, indices);
         const auto program = model.compiled(Domain::Device, true);
         EXPECT_EQ(count(*program, "braid.Fused"), 1);
         EXPECT_EQ(count(*program, "GatherV2"), 0);
-        const Tensor expected = run(model.compiled(Domain::Host, false), host, model.feeds);
-        const Tensor got = run(program, device, model.feeds);
+        const Tensor expected = run_picked(model.compiled(Domain::Host, false), host, model.feeds);
+        const Tensor got = run_picked(program, device, model.feeds);
         const auto want = expected.data<float>(), is = got.data<float>();
         for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(want[i], is[i], 1e-5) << i;
       }
@@ -107,12 +107,12 @@ TEST(PickedRowsDeviceTest, ARowThatIsNotThereEndsTheStep) {
   Runtime device(options);
   for (const bool norm : {false, true})
     for (const std::int64_t bad : {std::int64_t{-1}, kAges}) {
-      Model model(64, norm, DType::Int64);
-      model.feeds.back().data<std::int64_t>()[kRows - 7] = bad;
+      PickedModel model(64, norm, DType::Int64);
+      model.feeds.back().data<std::int64_t>()[kPicked - 7] = bad;
       const auto program = model.compiled(Domain::Device, true);
       EXPECT_EQ(count(*program, "GatherV2"), 0);
       try {
-        run(program, device, model.feeds);
+        run_picked(program, device, model.feeds);
         FAIL() << "index " << bad << " was taken";
       } catch (const InvalidArgument& error) {
         EXPECT_NE(error.message().find(std::to_string(bad)), std::string::npos) << error.message();

@@ -12,7 +12,8 @@
 namespace braid::testing {
 namespace {
 
-constexpr std::int64_t kBatch = 3, kRows = 10, kHeads = 2, kWidth = 8, kAll = 3 * kHeads * kWidth;
+constexpr std::int64_t kSequences = 3, kPositions = 10, kHeads = 2, kWidthOfHead = 8,
+                       kAll = 3 * kHeads * kWidthOfHead;
 
 /// How queries, keys and values are taken out of rows of all of them.
 enum class Taken { Unpacked, RowsFirst, Split, SplitOfHeads, Apart };
@@ -20,9 +21,10 @@ enum class Taken { Unpacked, RowsFirst, Split, SplitOfHeads, Apart };
 class Model {
  public:
   explicit Model(Taken taken, bool read_elsewhere = false) : taken_(taken) {
-    const Shape rows = taken == Taken::RowsFirst ? Shape{kRows, kBatch, 16} : Shape{kBatch, kRows, 16};
+    const Shape rows =
+        taken == Taken::RowsFirst ? Shape{kPositions, kSequences, 16} : Shape{kSequences, kPositions, 16};
     const Output x = b_.placeholder("x", DType::Float32, rows);
-    const Output flat = shaped(x, {kBatch * kRows, 16});
+    const Output flat = shaped(x, {kSequences * kPositions, 16});
     const Output product = b_.matmul(flat, b_.read(b_.variable("w", Shape{16, kAll}, uniform())));
     const Output all =
         shaped(b_.add(product, b_.read(b_.variable("b", Shape{kAll}, uniform()))), {rows[0], rows[1], kAll});
@@ -65,24 +67,26 @@ class Model {
     std::array<Output, 3> parts;
     switch (taken_) {
       case Taken::Unpacked: {
-        const Output five = shaped(all, {kBatch, kRows, 3, kHeads, kWidth});
+        const Output five = shaped(all, {kSequences, kPositions, 3, kHeads, kWidthOfHead});
         return parts_of(b_.op("Unpack", {turned(five, {2, 0, 3, 1, 4})}, {{"num", 3}, {"axis", 0}}));
       }
       case Taken::RowsFirst: {  // as PyTorch's MultiheadAttention
-        const Output four = shaped(all, {kRows, kBatch, 3, kHeads * kWidth});
+        const Output four = shaped(all, {kPositions, kSequences, 3, kHeads * kWidthOfHead});
         parts = parts_of(b_.op("Unpack", {turned(four, {2, 0, 1, 3})}, {{"num", 3}, {"axis", 0}}));
         for (Output& part : parts)
-          part = shaped(turned(shaped(part, {kRows, kBatch * kHeads, kWidth}), {1, 0, 2}),
-                        {kBatch, kHeads, kRows, kWidth});
+          part = shaped(turned(shaped(part, {kPositions, kSequences * kHeads, kWidthOfHead}), {1, 0, 2}),
+                        {kSequences, kHeads, kPositions, kWidthOfHead});
         return parts;
       }
       case Taken::SplitOfHeads: {  // each head has its queries, keys and values side by side
-        parts = split(turned(shaped(all, {kBatch, kRows, kHeads, 3 * kWidth}), {0, 2, 1, 3}), 3);
+        parts =
+            split(turned(shaped(all, {kSequences, kPositions, kHeads, 3 * kWidthOfHead}), {0, 2, 1, 3}), 3);
         return parts;
       }
       default:
         parts = split(all, 2);
-        for (Output& part : parts) part = turned(shaped(part, {kBatch, kRows, kHeads, kWidth}), {0, 2, 1, 3});
+        for (Output& part : parts)
+          part = turned(shaped(part, {kSequences, kPositions, kHeads, kWidthOfHead}), {0, 2, 1, 3});
         if (taken_ == Taken::Apart) parts[0] = b_.op("Tanh", {parts[0]});
         return parts;
     }
@@ -93,7 +97,7 @@ class Model {
   Differentiated made_;
 };
 
-const Node* node_of(const Program& program, const std::string& op) {
+const Node* only_node(const Program& program, const std::string& op) {
   for (const ProgramOp& at : program.ops)
     if (at.op == op) return &program.graph.node(at.node);
   return nullptr;
@@ -106,8 +110,8 @@ TEST(AttentionLayoutsTest, WhatOneProductMakesIsReadAndWrittenThere) {
     const auto program = model.compiled();
     for (const char* gone : {"Unpack", "Pack", "Split", "ConcatV2"})
       EXPECT_EQ(count_ops(*program, gone), 0) << gone;
-    const Node *forward = node_of(*program, "braid.Attention"),
-               *backward = node_of(*program, "braid.AttentionGrad");
+    const Node *forward = only_node(*program, "braid.Attention"),
+               *backward = only_node(*program, "braid.AttentionGrad");
     ASSERT_TRUE(forward && backward);
     for (const char* const part : attention::kParts) EXPECT_TRUE(forward->attrs.has(part)) << part;
     EXPECT_TRUE(backward->attrs.has(attention::kJoinedShape));
@@ -118,8 +122,8 @@ TEST(AttentionLayoutsTest, WhatOneProductMakesIsReadAndWrittenThere) {
 TEST(AttentionLayoutsTest, AQueryThatIsComputedIsReadWhereItIs) {
   const Model model(Taken::Apart);
   const auto program = model.compiled();
-  const Node *forward = node_of(*program, "braid.Attention"),
-             *backward = node_of(*program, "braid.AttentionGrad");
+  const Node *forward = only_node(*program, "braid.Attention"),
+             *backward = only_node(*program, "braid.AttentionGrad");
   ASSERT_TRUE(forward && backward);
   EXPECT_FALSE(forward->attrs.has(attention::kParts[0]));
   EXPECT_TRUE(forward->attrs.has(attention::kParts[2]));
@@ -130,7 +134,7 @@ TEST(AttentionLayoutsTest, AQueryThatIsComputedIsReadWhereItIs) {
 TEST(AttentionLayoutsTest, GradientsThatOthersAddToAreNotJoined) {
   const Model model(Taken::Unpacked, true);
   const auto program = model.compiled();
-  const Node* backward = node_of(*program, "braid.AttentionGrad");
+  const Node* backward = only_node(*program, "braid.AttentionGrad");
   ASSERT_TRUE(backward);
   EXPECT_FALSE(backward->attrs.has(attention::kJoinedShape));
   expect_same_values(model.made(), *program);

@@ -6,14 +6,15 @@
 namespace braid::testing {
 namespace {
 
-constexpr std::int64_t kRows = 80, kWidth = 6;
+constexpr std::int64_t kFewRows = 80, kFewColumns = 6;
 
 /// h = tanh(x) W goes into the loss as a whole, and by the rows `few`, gathered `gathers` times.
 Differentiated model(const std::vector<std::int64_t>& few, int gathers = 1, std::int64_t axis = 0) {
   GraphBuilder b;
-  std::vector<std::pair<std::string, Tensor>> feeds{{"x", random_floats({kRows, kWidth}, 1)}};
-  const Output x = b.placeholder("x", DType::Float32, Shape{kRows, kWidth});
-  const Output w = b.read(b.variable("w", Shape{kWidth, kRows}, {.init = {InitKind::Normal, 0.0F, 1.0F}}));
+  std::vector<std::pair<std::string, Tensor>> feeds{{"x", random_floats({kFewRows, kFewColumns}, 1)}};
+  const Output x = b.placeholder("x", DType::Float32, Shape{kFewRows, kFewColumns});
+  const Output w =
+      b.read(b.variable("w", Shape{kFewColumns, kFewRows}, {.init = {InitKind::Normal, 0.0F, 1.0F}}));
   const Output h = b.op("Tanh", {b.matmul(b.op("Tanh", {x}), w)});
   Output loss = b.op("L2Loss", {h});
   for (int g = 0; g < gathers; ++g) {

@@ -22,18 +22,18 @@ struct TrainedModel {
   std::shared_ptr<const Table> (*rows)();
 };
 
-const TrainedModel kMlp{"mlp", "name: 'mlp' hidden: 16 hidden: 12 hidden: 8 classes: 4",
-                        [] { return made_images(48, 6); }};
-const TrainedModel kTransformer{
+const TrainedModel kMlpRows{"mlp", "name: 'mlp' hidden: 16 hidden: 12 hidden: 8 classes: 4",
+                            [] { return made_images(48, 6); }};
+const TrainedModel kTransformerRows{
     "transformer", "name: 'transformer' hidden: 8 hidden: 8 embedding_dim: 8 classes: 3 hash_buckets: 12",
     [] { return made_sequences(48); }};
-const TrainedModel kDinSparse{
+const TrainedModel kDinRows{
     "din_sparse", "name: 'din' hidden: 8 hidden: 4 embedding_dim: 4 hash_buckets: 9 sparse_tables: true",
     [] { return made_histories(48); }};
-const TrainedModel kWideDeep{"wide_deep",
-                             "name: 'wide_deep' hidden: 16 hidden: 8 embedding_dim: 4 hash_buckets: 30 "
-                             "sparse_tables: true",
-                             [] { return made_rows(48); }};
+const TrainedModel kWideDeepRows{"wide_deep",
+                                 "name: 'wide_deep' hidden: 16 hidden: 8 embedding_dim: 4 hash_buckets: 30 "
+                                 "sparse_tables: true",
+                                 [] { return made_rows(48); }};
 
 std::string job_of(const TrainedModel& of, int steps) {
   return pipeline_job(of.model, steps, "kind: MOMENTUM learning_rate: 0.02");
@@ -106,22 +106,22 @@ TEST_P(PipelineGroupsTest, TheSameMeshHasTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PipelineGroupsTest,
-                         ::testing::Values(kMlp, kTransformer, kDinSparse, kWideDeep),
+                         ::testing::Values(kMlpRows, kTransformerRows, kDinRows, kWideDeepRows),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(PipelineGroupsMethodsTest, ClippingSeesTheNormOfTheWholeModelOnce) {
-  const auto rows = kDinSparse.rows();
+  const auto rows = kDinRows.rows();
   const Settings clipped{"optimizer.clip_norm=0.05"};
-  const RankRun local = run_leader(job_with(job_of(kDinSparse, 10), accumulated(2) + clipped), 1, rows);
-  const RankRun plain = run_leader(job_with(job_of(kDinSparse, 10), accumulated(2)), 1, rows);
+  const RankRun local = run_leader(job_with(job_of(kDinRows, 10), accumulated(2) + clipped), 1, rows);
+  const RankRun plain = run_leader(job_with(job_of(kDinRows, 10), accumulated(2)), 1, rows);
   EXPECT_NE(local.losses, plain.losses) << "the norm is reached";
-  expect_close(run_groups(job_with(job_of(kDinSparse, 10), in_groups({2, 2}) + clipped), rows), local);
+  expect_close(run_groups(job_with(job_of(kDinRows, 10), in_groups({2, 2}) + clipped), rows), local);
 }
 
 /// As workers of ALLREDUCE that accumulate.
 TEST(PipelineGroupsMethodsTest, GroupsDrawDifferentNumbers) {
   const TrainedModel dropout{"", "name: 'mlp' hidden: 16 hidden: 12 hidden: 8 classes: 4 dropout: 0.3",
-                             kMlp.rows};
+                             kMlpRows.rows};
   const auto rows = dropout.rows();
   const RankRun workers = run_leader(
       job_with(job_of(dropout, 10), Settings{"strategy.kind=ALLREDUCE"} + accumulated(2)), 2, rows);
@@ -129,28 +129,28 @@ TEST(PipelineGroupsMethodsTest, GroupsDrawDifferentNumbers) {
 }
 
 TEST(PipelineGroupsMethodsTest, HalvesOnTheWireAreNear) {
-  const auto rows = kMlp.rows();
-  const RankRun local = run_leader(job_with(job_of(kMlp, 10), accumulated(2)), 1, rows);
+  const auto rows = kMlpRows.rows();
+  const RankRun local = run_leader(job_with(job_of(kMlpRows, 10), accumulated(2)), 1, rows);
   const RankRun halves =
-      run_groups(job_with(job_of(kMlp, 10), in_groups({2, 2}) + Settings{"strategy.wire=BF16"}), rows);
-  EXPECT_NE(halves.losses, run_groups(job_with(job_of(kMlp, 10), in_groups({2, 2})), rows).losses);
+      run_groups(job_with(job_of(kMlpRows, 10), in_groups({2, 2}) + Settings{"strategy.wire=BF16"}), rows);
+  EXPECT_NE(halves.losses, run_groups(job_with(job_of(kMlpRows, 10), in_groups({2, 2})), rows).losses);
   expect_close(halves, local, 2e-3);
 }
 
 TEST(PipelineGroupsMethodsTest, BucketsOfEachStageMeetThoseOfOthers) {
-  const auto rows = kMlp.rows();
-  const RankRun local = run_leader(job_with(job_of(kMlp, 10), accumulated(2)), 1, rows);
+  const auto rows = kMlpRows.rows();
+  const RankRun local = run_leader(job_with(job_of(kMlpRows, 10), accumulated(2)), 1, rows);
   for (const char* bytes : {"1", "600", "100000"})
     expect_close(
-        run_groups(job_with(job_of(kMlp, 10),
+        run_groups(job_with(job_of(kMlpRows, 10),
                             in_groups({2, 2}) + Settings{std::string("strategy.bucket_bytes=") + bytes}),
                    rows),
         local);
 }
 
 TEST(PipelineGroupsCheckpointTest, AnyMeshAndOneProcessGoOn) {
-  const auto rows = kTransformer.rows();
-  RankRun whole = run_leader(job_with(job_of(kTransformer, 20), accumulated(2)), 1, rows);
+  const auto rows = kTransformerRows.rows();
+  RankRun whole = run_leader(job_with(job_of(kTransformerRows, 20), accumulated(2)), 1, rows);
   whole.losses.erase(whole.losses.begin(), whole.losses.begin() + 10);
   const auto settings = [](const Groups& of) {
     return of.data * of.stages == 1
@@ -163,26 +163,26 @@ TEST(PipelineGroupsCheckpointTest, AnyMeshAndOneProcessGoOn) {
                    std::to_string(second.data) + "x" + std::to_string(second.stages));
       TempDir directory;
       const Settings saved{"checkpoint.every_steps=10", "checkpoint.directory=" + directory.path().string()};
-      run_groups(job_with(job_of(kTransformer, 10), settings(first) + saved), rows);
-      expect_close(
-          run_groups(job_with(job_of(kTransformer, 20), settings(second) + saved), rows, RunStart::Resume),
-          whole);
+      run_groups(job_with(job_of(kTransformerRows, 10), settings(first) + saved), rows);
+      expect_close(run_groups(job_with(job_of(kTransformerRows, 20), settings(second) + saved), rows,
+                              RunStart::Resume),
+                   whole);
     }
 }
 
 TEST(PipelineGroupsPlanTest, SaysWhatGroupsExchange) {
   EXPECT_THAT(
-      plan_text(job_with(job_of(kMlp, 1), in_groups({2, 2})), 4, *kMlp.rows()),
+      plan_text(job_with(job_of(kMlpRows, 1), in_groups({2, 2})), 4, *kMlpRows.rows()),
       AllOf(HasSubstr("pipeline: 2 groups of 2 stages by the cost model, 2 micro-batches, ONE_F_ONE_B"),
             HasSubstr("33.3 % by (p - 1) / (m + p - 1)"), HasSubstr("between groups: "),
             HasSubstr("of gradients in 1 sum\n")));
-  EXPECT_THAT(plan_text(job_with(job_of(kMlp, 1), pipelined(2)), 2, *kMlp.rows()),
+  EXPECT_THAT(plan_text(job_with(job_of(kMlpRows, 1), pipelined(2)), 2, *kMlpRows.rows()),
               ::testing::Not(HasSubstr("groups")));
 }
 
 TEST(PipelineGroupsPlanTest, RowsThatAreNotCutEvenlyAreRefused) {
   EXPECT_THAT(
-      error_of_pipeline(job_with(job_of(kMlp, 1), in_groups({2, 1}, 8)), 2, kMlp.rows()),
+      error_of_pipeline(job_with(job_of(kMlpRows, 1), in_groups({2, 1}, 8)), 2, kMlpRows.rows()),
       HasSubstr("strategy.mesh has 2 groups of 8 micro-batches (strategy.pipeline): a batch of 24 rows"));
 }
 

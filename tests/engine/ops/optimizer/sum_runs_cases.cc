@@ -29,7 +29,7 @@ Tensor entries_of(const std::vector<Tensor>& ids) {
 }
 
 /// Of values with so many numbers a row; `lists`: which ids those values have.
-OpCase of(const char* label, const std::vector<Tensor>& ids, const Sizes& lists, const Sizes& widths) {
+OpCase summed(const char* label, const std::vector<Tensor>& ids, const Sizes& lists, const Sizes& widths) {
   OpCase made{.label = label, .inputs = {}, .attrs = {}};
   Sizes sizes;
   for (const Tensor& list : ids) sizes.push_back(list.elements());
@@ -46,13 +46,13 @@ OpCase of(const char* label, const std::vector<Tensor>& ids, const Sizes& lists,
 // Runs on both sides of those that are summed in parts, and widths of lanes and packs.
 BRAID_OP_CASES(sum_runs) {
   const auto add = [&](OpCase made) { table.add("braid.SumRuns", std::move(made)); };
-  add(of("one list", {axes({4, 0, 4, 1, 0, 0})}, {0}, {3}));
-  add(of("two of one list", {axes({4, 0, 4, 1}), axes({1, 1, 0})}, {0, 1, 0, 1}, {16, 16, 1, 1}));
-  add(of("not of all lists", {axes({4, 0}), axes({1, 1, 0}), axes({0, 0})}, {0, 2}, {4, 4}));
-  add(of("no values", {i64({0}, {}), axes({0, 0})}, {0, 1}, {8, 8}));
-  add(of("long runs", {random_i64({5000}, 1, 0, 3), random_i64({3000}, 2, 0, 200)}, {0, 1}, {16, 16}));
-  add(of("one run", {random_i64({4097}, 3, 0, 1)}, {0}, {33}));
-  add(of("wide rows", {random_i64({300}, 4, 0, 20)}, {0}, {260}));
+  add(summed("one list", {axes({4, 0, 4, 1, 0, 0})}, {0}, {3}));
+  add(summed("two of one list", {axes({4, 0, 4, 1}), axes({1, 1, 0})}, {0, 1, 0, 1}, {16, 16, 1, 1}));
+  add(summed("not of all lists", {axes({4, 0}), axes({1, 1, 0}), axes({0, 0})}, {0, 2}, {4, 4}));
+  add(summed("no values", {i64({0}, {}), axes({0, 0})}, {0, 1}, {8, 8}));
+  add(summed("long runs", {random_i64({5000}, 1, 0, 3), random_i64({3000}, 2, 0, 200)}, {0, 1}, {16, 16}));
+  add(summed("one run", {random_i64({4097}, 3, 0, 1)}, {0}, {33}));
+  add(summed("wide rows", {random_i64({300}, 4, 0, 20)}, {0}, {260}));
   std::vector<Tensor> ids;
   Sizes lists, widths;
   for (int l = 0; l < 60; ++l) {
@@ -60,7 +60,7 @@ BRAID_OP_CASES(sum_runs) {
     lists.push_back(l);
     widths.push_back(8);
   }
-  add(of("many lists", ids, lists, widths));
+  add(summed("many lists", ids, lists, widths));
 }
 
 }  // namespace braid::testing
