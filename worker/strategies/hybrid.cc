@@ -43,8 +43,8 @@ namespace braid::worker {
 namespace {
 
 constexpr std::chrono::seconds kPeerDeadline{60};
-/// Whether GPUs send distinct rows (distinct_rewrite.h). Tests of CPU ranks, and of ranks that share a GPU,
-/// show that all bits are right, but no two GPUs have run it: to be measured by bench/gpu/scale_out.py first.
+/// Whether GPUs send distinct rows (distinct_rewrite.h). Tests of CPU ranks show that all bits are right, but
+/// no GPU has run its kernels: first PeerExchangeTest and the ops' parity, then bench/gpu/scale_out.py.
 constexpr bool kDistinctOnDevices = false;
 constexpr std::int64_t kDevicePieceBytes = std::int64_t{4} << 20;  // less is not worth a meeting of GPUs
 
