@@ -336,6 +336,14 @@ void bind_training(nb::module_& module) {
       },
       nb::arg("text"), nb::arg("overrides"),
       "The job with its defaults and overrides (a.b=value), as `braid train --print-job` prints it.");
+  module.def(
+      "overridden",
+      [](const std::string& text, const std::vector<std::string>& overrides) {
+        proto::Job job = worker::parse_job(text, "job");
+        for (const std::string& assignment : overrides) worker::set_job_field(job, assignment);
+        return job.DebugString();
+      },
+      nb::arg("text"), nb::arg("overrides"), "The job with overrides (a.b=value), without defaults.");
   nb::class_<Steps>(module, "Steps")
       .def(nb::init<const std::string&, const Rows&, const nb::dict&, std::uint64_t>(), nb::arg("job"),
            nb::arg("shapes"), nb::arg("initial"), nb::arg("first_step"))

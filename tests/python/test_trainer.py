@@ -111,6 +111,13 @@ def test_fit_refuses_less_than_nothing():
             programs.trainer().fit(**asked)
 
 
+def test_a_setting_says_nothing_of_other_fields(capfd):
+    t = programs.trainer(set=["optimizer.learning_rate=0.25"])
+    assert "learning_rate: 0.25" in t.job
+    t.fit(steps=2)
+    assert "has no effect" not in capfd.readouterr().err
+
+
 def test_fit_and_the_job_give_equal_bits(tmp_path):
     t = programs.trainer(streams=2, checkpoint=str(tmp_path / "python"))
     job = t.save_job(tmp_path / "job", steps=40)
