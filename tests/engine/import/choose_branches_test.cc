@@ -104,14 +104,15 @@ TEST(ChooseBranchesTest, NoNanComesOutOfABranchThatIsNotTaken) {
         inside
             ? node("Switch", "Switch", "w p", resource) + node("right", "ReadVariableOp", "Switch:1", kRead) +
                   node("left", "ReadVariableOp", "Switch", kRead)
-            : node("x", "ReadVariableOp", "w", kRead) + node("Switch", "Switch", "x p", kFloat) +
-                  node("right", "Identity", "Switch:1", kFloat) + node("left", "Identity", "Switch", kFloat);
+            : node("x", "ReadVariableOp", "w", kRead) + node("Switch", "Switch", "x p", kFloatType) +
+                  node("right", "Identity", "Switch:1", kFloatType) +
+                  node("left", "Identity", "Switch", kFloatType);
     Graph graph = import_graph(
         parse_graph(placeholder("p", "DT_BOOL") +
                     node("w", "VarHandleOp", "", kRead + "attr { key: 'shape' value { shape {} } } ") +
-                    reads + node("log", "Log", "right", kFloat) +
-                    node("twice", "AddV2", "left left", kFloat) +
-                    node("loss", "Merge", "twice log", kFloat + "attr { key: 'N' value { i: 2 } } ")),
+                    reads + node("log", "Log", "right", kFloatType) +
+                    node("twice", "AddV2", "left left", kFloatType) +
+                    node("loss", "Merge", "twice log", kFloatType + "attr { key: 'N' value { i: 2 } } ")),
         "graph", {.roots = {"loss"}});
     const auto gradients = add_gradients(graph, graph.parse_value("loss"));
     Interpreter interpreter(graph);

@@ -314,8 +314,8 @@ TEST(InlineFunctionsTest, AnOptionalIsTheValueOfTheBranchThatHasOne) {
            "attr { key: 'then_branch' value { func { name: 'when_true' } } }"
            "attr { key: 'else_branch' value { func { name: 'when_false' } } }") +
       node("got", "OptionalGetValue", "if:1") + node("y", "Neg", "got ^if") + node("z", "Neg", "if"));
-  EXPECT_EQ(run(graph, "y"), (std::vector<double>{-3}));
-  EXPECT_EQ(run(graph, "z"), (std::vector<double>{-9}));
+  EXPECT_EQ(run_inlined(graph, "y"), (std::vector<double>{-3}));
+  EXPECT_EQ(run_inlined(graph, "z"), (std::vector<double>{-9}));
 }
 
 TEST(InlineFunctionsTest, BranchesWithEffectsAreRefused) {

@@ -85,7 +85,7 @@ TEST(BagTest, PoolsAsPyTorchsEmbeddingBag) {
   }
 }
 
-std::string refusal(std::vector<Tensor> inputs, bool ragged) {
+std::string bag_refusal(std::vector<Tensor> inputs, bool ragged) {
   return message_of([&] {
     CaseGraph g = make_case_graph(OpRegistry::global().require("braid.Bag"),
                                   bag_case(std::move(inputs), "sum", ragged, false));
@@ -95,14 +95,14 @@ std::string refusal(std::vector<Tensor> inputs, bool ragged) {
 
 TEST(BagTest, RefusesWhatIsNoBag) {
   const Tensor table = f32({3, 2}, {1, 2, 3, 4, 5, 6});
-  EXPECT_THAT(refusal({table, i64({1, 2}, {2, 3})}, false), ::testing::HasSubstr("= 3 is not in [0, 3)"));
-  EXPECT_THAT(refusal({table, i64({2}, {2, 1}), i64({3}, {0, 2, 1})}, true),
+  EXPECT_THAT(bag_refusal({table, i64({1, 2}, {2, 3})}, false), ::testing::HasSubstr("= 3 is not in [0, 3)"));
+  EXPECT_THAT(bag_refusal({table, i64({2}, {2, 1}), i64({3}, {0, 2, 1})}, true),
               ::testing::HasSubstr("offsets[2] = 1 falls, or is above the 2 ids"));
-  EXPECT_THAT(refusal({table, i64({2}, {2, 1}), i64({2}, {0, 3})}, true),
+  EXPECT_THAT(bag_refusal({table, i64({2}, {2, 1}), i64({2}, {0, 3})}, true),
               ::testing::HasSubstr("offsets[1] = 3 falls, or is above the 2 ids"));
-  EXPECT_THAT(refusal({table, i64({2}, {2, 1}), i64({2}, {1, 2})}, true),
+  EXPECT_THAT(bag_refusal({table, i64({2}, {2, 1}), i64({2}, {1, 2})}, true),
               ::testing::HasSubstr("offsets begin with 1, not with 0"));
-  EXPECT_THAT(refusal({table, i64({2}, {2, 1})}, false), ::testing::HasSubstr("rank"));
+  EXPECT_THAT(bag_refusal({table, i64({2}, {2, 1})}, false), ::testing::HasSubstr("rank"));
   EXPECT_THAT(message_of([&] {
                 make_case_graph(
                     OpRegistry::global().require("braid.Bag"),
