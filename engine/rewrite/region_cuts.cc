@@ -45,15 +45,9 @@ class RegionCutter {
       if (!made) continue;
       for (const ValueRef input : made->inputs) repeat_behind(region, equals_of(input, made->inputs));
     }
-    std::vector<FusedRegion> found;
-    for (int region = 0; region < static_cast<int>(regions_.size()); ++region) {
-      if (at(region).own.empty() || at(region).size() < 2) continue;
-      if (auto made = make(region)) {
-        made->nodes = at(region).own;
-        found.push_back(std::move(*made));
-      }
-    }
-    return found;
+    std::optional<std::vector<FusedRegion>> found;
+    while (!found) found = made();
+    return std::move(*found);
   }
 
  private:
@@ -131,6 +125,29 @@ class RegionCutter {
     return sum;
   }
 
+  /// All of them; nothing where one cannot be made as it has become. Its nodes stay by themselves then, and
+  /// what they read is written by the others.
+  std::optional<std::vector<FusedRegion>> made() {
+    std::vector<FusedRegion> found;
+    for (int region = 0; region < static_cast<int>(regions_.size()); ++region) {
+      if (at(region).own.empty() || at(region).size() < 2) continue;
+      auto made = make(region);
+      if (!made) {
+        give_up(region);
+        return std::nullopt;
+      }
+      made->nodes = at(region).own;
+      found.push_back(std::move(*made));
+    }
+    return found;
+  }
+
+  void give_up(int region) {
+    for (const std::vector<NodeId>& list : {at(region).own, at(region).repeated})
+      for (const NodeId id : list) held_by_[id].erase(region);
+    at(region) = {};
+  }
+
   bool is_repeatable(NodeId id, int region) {
     const fusion::NodeSteps* steps = steps_.of(id);
     if (owner_of(id) < 0 || !steps || steps->steps.size() > kMostRepeatedSteps) return false;
@@ -198,7 +215,8 @@ class RegionCutter {
         }
       }
       repeated.insert(repeated.end(), layer.begin(), layer.end());
-      if (const double now = gain_of(region, repeated, touched); now > gain) {
+      if (const double now = gain_of(region, repeated, touched);
+          now > gain && finds_inputs(region, repeated)) {
         gain = now;
         best = repeated;
       }
@@ -208,6 +226,20 @@ class RegionCutter {
       layer = std::move(next);
     }
     if (!best.empty()) repeat(region, best, touched);
+  }
+
+  /// Whether what these nodes read is in memory, or computed by the region: a value that others repeat may
+  /// have been dropped by the region that was to write it.
+  bool finds_inputs(int region, const std::vector<NodeId>& nodes) {
+    const auto is_there = [&](ValueRef source) {
+      const int owner = owner_of(source.node);
+      return owner < 0 || holds(owner, source.node) || holds(region, source.node) ||
+             std::find(nodes.begin(), nodes.end(), source.node) != nodes.end();
+    };
+    return std::all_of(nodes.begin(), nodes.end(), [&](NodeId id) {
+      const std::vector<ValueRef> sources = sources_of(id);
+      return std::all_of(sources.begin(), sources.end(), is_there);
+    });
   }
 
   /// What repeating them would save; nothing where it cannot be.

@@ -211,7 +211,10 @@ class Lowering {
 
   /// A value's memory; constants get theirs at their first use.
   Value value_of(ValueRef ref) {
-    Value& value = values_[index(ref.node)][index(ref.output)];
+    std::vector<Value>& outputs = values_[index(ref.node)];
+    if (index(ref.output) >= outputs.size())
+      throw Internal(place_of(graph_.node(ref.node)) + ": is read, but no pass has left it in the graph");
+    Value& value = outputs[index(ref.output)];
     if (value.buffer < 0) {
       const Tensor* known = graph_.known_value(ref);
       if (!known) throw Internal(place_of(graph_.node(ref.node)) + ": used before it was lowered");
