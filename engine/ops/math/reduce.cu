@@ -49,7 +49,7 @@ void register_reduce_cuda(OpRegistry& registry) {
     });
   };
   add("Sum", prepare_sum);
-  cuda_takes_halves({"Sum"});
+  cuda_takes_halves({"Sum", "Mean"});
   add("Mean", prepare_mean);
   add("Max", prepare<reduce::Max>);
   add("Min", prepare<reduce::Min>);

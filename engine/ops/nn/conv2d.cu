@@ -3,8 +3,7 @@
 // (SAME with a stride), and for which cuDNN has no engine as they are, are padded into scratch memory first,
 // or their gradient is cut out of one that is. A batch for which cuDNN has no engine is taken in parts, each
 // after the other on the stream. Float32, or images and filter of halves; where cuDNN has no engine for these
-// they are widened. Mixed precision leaves them float32 for now (docs/user/precision.md). Depthwise
-// convolutions are in depthwise_conv2d.cu.
+// they are widened. Depthwise convolutions are in depthwise_conv2d.cu.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -240,6 +239,8 @@ void register_conv2d_cuda(OpRegistry& registry) {
   for (const char* op : {"Conv2DBackpropFilter", "Conv3DBackpropFilterV2"})
     registry.add_cuda(op, prepare<backward_filter_of>, supports);
   registry.add_cuda("braid.FusedConv2D", prepare<layer_of>, supports);
+  cuda_takes_halves({"Conv2D", "braid.FusedConv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "Conv3D",
+                     "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2"});
 }
 
 }  // namespace braid
