@@ -101,7 +101,7 @@ void Mesh::run(OperationHeader header, std::span<Flow* const> flows, const WaitC
   motions_.clear();
   told_.reset();
   tellings_ = 0;
-  for (auto& peer : peers_) peer.waits_for.reset();
+  for (auto& peer : peers_) peer.waits_for = peer.waits_elsewhere = std::nullopt;
   const auto answers = std::min<std::chrono::nanoseconds>(kAnswerTime, wait.remaining() / 2);
   const auto ask_at = wait.deadline - std::chrono::duration_cast<WaitContext::Clock::duration>(answers);
   for (auto* flow : flows) {
@@ -236,9 +236,9 @@ void Mesh::read_notices(int index) {
 void Mesh::take_notice(int index, const Notice& notice) {
   auto& peer = peers_[index];
   if (notice.kind == Notice::Kind::Waiting) {
-    // It may come from an operation that is over, or be read in one that came later.
-    if (notice.text != std::to_string(current_.sequence)) return;
-    peer.waits_for = notice.rank;
+    // Of another operation: one that is over, or one that keeps the rank from taking part in this one, as a
+    // message from a rank that stands still.
+    (notice.text == std::to_string(current_.sequence) ? peer.waits_for : peer.waits_elsewhere) = notice.rank;
     tell_for_whom_it_waits();
     return;
   }
@@ -281,8 +281,8 @@ int Mesh::waited_for() const {
 int Mesh::end_of_chain(int first) const {
   std::set<int> seen{rank_};
   int rank = first;
-  while (peers_[rank].waits_for) {
-    auto next = *peers_[rank].waits_for;
+  while (const auto waits = peers_[rank].waits_for ? peers_[rank].waits_for : peers_[rank].waits_elsewhere) {
+    const int next = *waits;
     // In a circle everybody answers and nobody is missing: the ranks have different deadlines, or are slow.
     if (next < 0 || next >= size() || !seen.insert(rank).second || next == rank_) return first;
     rank = next;

@@ -77,7 +77,8 @@ class Mesh {
     NoticeReader notices;
     bool control_ended = false;
     std::string end_reason;
-    std::optional<int> waits_for;  // it said so
+    std::optional<int> waits_for;        // it said so of this operation
+    std::optional<int> waits_elsewhere;  // the same of another one
   };
   struct Motion {
     Flow* flow;

@@ -20,10 +20,10 @@ bool is_large(const OutputInfo& info) {
          shape[shape.rank() - 1] >= kLeastColumns;
 }
 
-/// Followers that choose among elements or average a few: they pass halves on, as moves do, whether somebody
-/// wants them or all who read them can.
+/// Followers that average a few elements: they pass halves on, as moves do, whether somebody wants them or
+/// all who read them can.
 bool passes_on(const Node& node) {
-  static const Pattern pooling{"MaxPool", "AvgPool", "MaxPoolGrad", "AvgPoolGrad"};
+  static const Pattern pooling{"AvgPool", "AvgPoolGrad"};
   return pooling.names(node);
 }
 

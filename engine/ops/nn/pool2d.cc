@@ -239,18 +239,18 @@ void register_pool2d(OpRegistry& registry) {
   average.traits = computes();
   average.gradient = average_gradient;
   average.cpu = prepare_forward<false>;
-  const HalfForm follows{.kind = HalfKind::Follower, .inputs = {0}, .outputs = {0}};
-  registry.add(takes_halves(std::move(max), follows));
-  registry.add(takes_halves(std::move(average), follows));
-  registry.add(takes_halves({.name = "MaxPoolGrad",
-                             .traits = computes(),
-                             .min_inputs = 3,
-                             .max_inputs = 3,
-                             .infer = infer_max_grad,
-                             .no_gradient_reason = "second derivatives of max pooling are not supported",
-                             .cost = pool_cost,
-                             .cpu = prepare_max_grad},
-                            {.kind = HalfKind::Follower, .inputs = {0, 1, 2}, .outputs = {0}}));
+  // MaxPool stays float32: its gradient finds by their values which elements were taken, and would find none
+  // where the output is rounded and the images are not.
+  registry.add(std::move(max));
+  registry.add(takes_halves(std::move(average), {.kind = HalfKind::Follower, .inputs = {0}, .outputs = {0}}));
+  registry.add({.name = "MaxPoolGrad",
+                .traits = computes(),
+                .min_inputs = 3,
+                .max_inputs = 3,
+                .infer = infer_max_grad,
+                .no_gradient_reason = "second derivatives of max pooling are not supported",
+                .cost = pool_cost,
+                .cpu = prepare_max_grad});
   registry.add(takes_halves(
       {.name = "AvgPoolGrad",
        .traits = computes(),

@@ -408,7 +408,7 @@ PreparedKernel of_type(const PrepareContext& c, const With& with) {
 }  // namespace
 
 void register_pool2d_cuda(OpRegistry& registry) {
-  cuda_takes_halves({"MaxPool", "AvgPool", "MaxPoolGrad", "AvgPoolGrad"});
+  cuda_takes_halves({"AvgPool", "AvgPoolGrad"});
   registry.add_cuda("MaxPool", [](const PrepareContext& c) {
     return of_type(c, [&]<class T>(T) { return forward<T, true>(c); });
   });
