@@ -311,6 +311,14 @@ std::size_t RendezvousStore::waits() const {
   return count;
 }
 
+std::size_t RendezvousStore::stays() const {
+  std::lock_guard lock(mutex_);
+  std::size_t count = 0;
+  for (const auto& [job, generation] : jobs_)
+    for (const auto& [name, present] : generation.members) count += present.stay.has_value() ? 1 : 0;
+  return count;
+}
+
 void RendezvousStore::fail_waits(const std::string& text) {
   Callbacks ended;
   {

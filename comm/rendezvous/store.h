@@ -64,6 +64,8 @@ class RendezvousStore {
 
   /// How many gets and barriers wait now; stays are not waited for.
   std::size_t waits() const;
+  /// How many members stay now.
+  std::size_t stays() const;
   /// Fails all waits with Unavailable.
   void fail_waits(const std::string& text);
 

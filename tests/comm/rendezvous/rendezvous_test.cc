@@ -164,6 +164,7 @@ TEST_P(RendezvousTest, MembersThatStayAreHeldUntilTheyLeave) {
   rendezvous->add_member({"worker/1", 7, {}}, within(60s));
   auto first = rendezvous->stay("worker/1");
   EXPECT_EQ(first->state(), Presence::State::Held);
+  ASSERT_TRUE(eventually([&] { return store()->stays() == 1; }));
   auto second = rendezvous->stay("worker/1");  // as after a connection that broke
   EXPECT_TRUE(eventually([&] { return first->state() == Presence::State::Ended; }));
   first.reset();
@@ -179,6 +180,7 @@ TEST_P(RendezvousTest, OnlyMembersStay) {
   EXPECT_TRUE(eventually([&] { return stranger->state() == Presence::State::Ended; }));
   rendezvous->add_member({"worker/1", 7, {}}, within(60s));
   const auto member = rendezvous->stay("worker/1");
+  ASSERT_TRUE(eventually([&] { return store()->stays() == 1; }));
   make(2)->set_text("begins", "generation 2", within(60s));
   EXPECT_TRUE(eventually([&] { return member->state() == Presence::State::Ended; }));
 }
