@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <stop_token>
@@ -23,42 +22,36 @@ constexpr std::chrono::milliseconds kProbeTime{1000};
 constexpr std::chrono::milliseconds kLeaveTime{1000};
 constexpr std::chrono::seconds kAskTime{2};  // to learn who is missing, after the deadline of a barrier
 
-/// One Stay call, which is open as long as the member is there.
+/// One Stay call, which is open as long as the member is there. gRPC ends it on a thread of its own.
 class GrpcPresence final : public Presence {
  public:
   using Leave = std::function<void()>;
 
   GrpcPresence(proto::Rendezvous::Stub& stub, proto::StayRequest request, Leave leave)
-      : request_(std::move(request)), leave_(std::move(leave)) {
-    stub.async()->Stay(&context_, &request_, &reply_, [this](const grpc::Status& status) { end(status); });
+      : call_(std::make_shared<Call>()), leave_(std::move(leave)) {
+    call_->request = std::move(request);
+    stub.async()->Stay(
+        &call_->context, &call_->request, &call_->reply, [call = call_](const grpc::Status& status) {
+          call->state = status.error_code() == grpc::StatusCode::UNAVAILABLE ? State::Lost : State::Ended;
+        });
   }
 
   ~GrpcPresence() override {
     if (state() == State::Held) leave_();
-    context_.TryCancel();  // where the host did not hear of it
-    std::unique_lock lock(mutex_);
-    ended_.wait(lock, [this] { return state_ != State::Held; });  // a cancelled call ends at once
+    call_->context.TryCancel();  // where the host did not hear of it
   }
 
-  State state() const override {
-    std::lock_guard lock(mutex_);
-    return state_;
-  }
+  State state() const override { return call_->state; }
 
  private:
-  void end(const grpc::Status& status) {
-    std::lock_guard lock(mutex_);
-    state_ = status.error_code() == grpc::StatusCode::UNAVAILABLE ? State::Lost : State::Ended;
-    ended_.notify_all();
-  }
-
-  const proto::StayRequest request_;
+  struct Call {
+    proto::StayRequest request;
+    grpc::ClientContext context;
+    proto::StayReply reply;
+    std::atomic<State> state = State::Held;
+  };
+  const std::shared_ptr<Call> call_;
   const Leave leave_;
-  grpc::ClientContext context_;
-  proto::StayReply reply_;
-  mutable std::mutex mutex_;
-  std::condition_variable ended_;
-  State state_ = State::Held;  // guarded by mutex_
 };
 
 class GrpcRendezvous final : public Rendezvous {
