@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "engine/input/files/kafka.h"
 #include "proto/job.pb.h"
-#include "worker/job/fields.h"
+#include "worker/job/field_reasons.h"
 #include "worker/job/job.h"
 #include "worker/job/job_checker.h"
 

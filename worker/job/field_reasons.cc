@@ -127,6 +127,14 @@ bool has_columns(Input::Format format) {
          format == Input::TEXT || format == Input::GENERATOR;
 }
 
+std::vector<const proto::Column*> columns_of(const proto::Job& job) {
+  std::vector<const proto::Column*> columns;
+  if (!has_columns(job.input().format())) return columns;
+  const auto& from = job.input().columns().empty() ? job.input().csv().columns() : job.input().columns();
+  for (const proto::Column& column : from) columns.push_back(&column);
+  return columns;
+}
+
 Reason format_is_not(Input::Format format) {
   return format_without([format](Input::Format f) { return f == format; });
 }

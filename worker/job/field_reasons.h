@@ -19,6 +19,8 @@ Reason when(Holds holds, std::string why) {
 
 /// Whether the format has a schema.
 bool has_columns(proto::Input::Format format);
+/// The columns whose fields count: those of input.columns, else of input.csv; none for other formats.
+std::vector<const proto::Column*> columns_of(const proto::Job& job);
 
 // Of models.
 Reason no_hidden_layers();

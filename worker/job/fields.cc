@@ -600,12 +600,4 @@ const std::vector<JobField>& job_fields() {
   return table;
 }
 
-std::vector<const proto::Column*> columns_of(const proto::Job& job) {
-  std::vector<const proto::Column*> columns;
-  if (!has_columns(job.input().format())) return columns;
-  const auto& from = job.input().columns().empty() ? job.input().csv().columns() : job.input().columns();
-  for (const proto::Column& column : from) columns.push_back(&column);
-  return columns;
-}
-
 }  // namespace braid::worker

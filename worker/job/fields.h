@@ -116,7 +116,4 @@ class JobField {
 /// All of them, in the order of proto/job.proto.
 const std::vector<JobField>& job_fields();
 
-/// The columns whose fields count: those of input.columns, else of input.csv; none for other formats.
-std::vector<const proto::Column*> columns_of(const proto::Job& job);
-
 }  // namespace braid::worker

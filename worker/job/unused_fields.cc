@@ -6,6 +6,7 @@
 
 #include "proto/job.pb.h"
 #include "worker/job/field_path.h"
+#include "worker/job/field_reasons.h"
 #include "worker/job/fields.h"
 #include "worker/job/job.h"
 #include "worker/job/optimizers.h"
