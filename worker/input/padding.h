@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,10 +19,11 @@ class Padding {
   explicit Padding(const std::vector<std::string>& columns);
 
   void count(const Batch& batch);
-  /// Of all batches so far, the part of the room that nobody's values filled: 0 to 1. -1: no column is
+  /// Of all batches so far, the part of the room that nobody's values filled: 0 to 1. Absent: no column is
   /// ragged.
-  double share() const {
-    return room_ > 0 ? 1 - static_cast<double>(values_) / static_cast<double>(room_) : -1;
+  std::optional<double> share() const {
+    if (room_ == 0) return std::nullopt;
+    return 1 - static_cast<double>(values_) / static_cast<double>(room_);
   }
 
  private:

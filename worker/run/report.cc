@@ -177,9 +177,9 @@ void RunReport::finish() {
   pause();
   activity_ = difference(paused_at_, elsewhere_);
   progress_->finish();
-  if (run_.peers.leader() && steps_ && steps_->padding() >= 0)
+  if (const auto padding = steps_ ? steps_->padding() : std::nullopt; padding && run_.peers.leader())
     log_info("ragged columns: {:.1f} % of the room that steps have for their values was padding",
-             100 * steps_->padding());
+             100 * *padding);
   events_.finish();
   run_.monitor.set_state("ending");
 }

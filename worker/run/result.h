@@ -28,8 +28,8 @@ struct TrainResult {
   std::optional<std::uint64_t> skipped_steps;  // in this run, where the loss is scaled: gradients overflowed
   std::int64_t examples = 0;                   // consumed by all workers
   double seconds = 0;                        // of the steps, without evaluations and checkpoints between them
-  std::optional<double> padding_share = {};  // of the room for ragged columns' values
   double input_wait_seconds = 0;             // the loop waiting for its next batch
+  std::optional<double> padding_share = {};  // of the room for ragged columns' values
   int exit = 0;
 
   std::string to_json() const;

@@ -68,7 +68,7 @@ class TrainingSteps {
   bool input_ended() const { return ended_; }
   const std::string& cursor() const { return cursor_; }  // of the input, behind the last finished step
   double input_wait_seconds() const { return input_wait_; }
-  double padding() const { return padding_.share(); }  // of ragged columns; -1: there are none
+  std::optional<double> padding() const { return padding_.share(); }  // of ragged columns
   const Stage* stage() const { return stage_.get(); }  // null: input work runs inside of the step
 
  private:

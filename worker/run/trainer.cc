@@ -333,7 +333,7 @@ class Run {
         (parts_.input.taken ? parts_.input.queue.batch_rows : run_.job.input().global_batch_size());
     result.seconds = report_->seconds();
     result.input_wait_seconds = parts_.steps->input_wait_seconds();
-    if (parts_.steps->padding() >= 0) result.padding_share = parts_.steps->padding();
+    result.padding_share = parts_.steps->padding();
     result.exit = terminated ? kExitTerminated : kExitSuccess;
     return result;
   }

@@ -17,15 +17,15 @@ Batch batch(std::int64_t room, const std::vector<std::int32_t>& offsets) {
 TEST(PaddingTest, IsTheShareOfAllRoomSoFar) {
   Padding padding({"tags", "tags/offsets", "label"});
   padding.count(batch(64, {0, 10, 10, 40}));
-  EXPECT_DOUBLE_EQ(padding.share(), 1 - 40.0 / 64);
+  EXPECT_DOUBLE_EQ(padding.share().value(), 1 - 40.0 / 64);
   padding.count(batch(96, {0, 96, 96, 96}));
-  EXPECT_DOUBLE_EQ(padding.share(), 1 - 136.0 / 160);
+  EXPECT_DOUBLE_EQ(padding.share().value(), 1 - 136.0 / 160);
 }
 
 TEST(PaddingTest, IsUnknownWithoutRaggedColumns) {
   Padding padding({"ids", "other/offsets", "label"});
   padding.count(batch(64, {0, 10, 10, 40}));
-  EXPECT_EQ(padding.share(), -1);
+  EXPECT_EQ(padding.share(), std::nullopt);
 }
 
 }  // namespace
