@@ -105,8 +105,7 @@ void check_methods(const proto::Job& job, const JobChecker& check) {
                 "strategy.compression needs whole gradients: strategy.shard OPTIMIZER, or none");
   check.require(!(compresses || shards) || !waits_for_clock,
                 "checkpoint.every_seconds: with strategy.compression or strategy.shard all workers meet for "
-                "a checkpoint, after "
-                "a step that all know: set checkpoint.every_steps");
+                "a checkpoint, after a step that all know: set checkpoint.every_steps");
   check_spread_variables(job, check);
   const std::uint64_t every = strategy.average_every_steps();
   if (every == 0) return;

@@ -20,9 +20,8 @@ std::string hint_for(const std::string& op) {
   if (op.starts_with("ParseExample") || op.starts_with("ParseSingleExample") || op.starts_with("DecodeCSV"))
     return ": feed what it parses: feeds { value: \"...\" column: \"...\" }";
   if (op.starts_with("While") || op.starts_with("StatelessWhile"))
-    return ": give it maximum_iterations, or export the graph with its loop unrolled (Keras: unroll=True); a "
-           "loop over "
-           "the rows of a batch, as tf.map_fn: tf.vectorized_map";
+    return ": give it maximum_iterations, or export the graph with its loop unrolled (Keras: unroll=True); "
+           "write a loop over the rows of a batch (tf.map_fn) as tf.vectorized_map";
   if (op.starts_with("TensorList") || op == "EmptyTensorList")
     return ": of a loop, or of its gradient: train with gradients: REDO, and with loops of known length";
   if (op.starts_with("Stack") || op == "Enter")

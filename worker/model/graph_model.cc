@@ -204,15 +204,14 @@ class GraphModelBuilder {
     refuse_unknown_sizes(half.graph, left);
   }
 
-  /// Of what is left with a size that data decides, the nodes that take no such value.
+  /// Names nodes that read values whose size data decides, and cannot.
   void refuse_unknown_sizes(const Graph& graph, const std::vector<NodeId>& readers) {
     int told = 0;
     for (const NodeId id : readers) {
       if (graph.node(id).removed || ++told > 4) continue;
       problems_.add(fmt::format(
-          "[{}] node '{}': the size of its input follows from the data, and this op takes none such. Keep "
-          "the size: "
-          "tf.where(mask, x, 0) and sums in the place of tf.boolean_mask{}",
+          "[{}] node '{}': the size of its input follows from the data, which this op does not take. Keep "
+          "the size: tf.where(mask, x, 0) and sums in the place of tf.boolean_mask{}",
           graph.node(id).op->name, graph.node(id).name, keeps() ? "; or train with gradients: REDO" : ""));
     }
     if (told > 4) problems_.add(fmt::format("and {} more nodes that read such values", told - 4));

@@ -5,8 +5,7 @@
 // braid.GroupAllReduce(x...): the sums over the group of float32 values; the same bits on all of it, each
 //   element added up in the order of the ranks. On the host.
 // braid.GroupReduceScatter(x) -> [rows / members, ...]: this rank's slice of that sum, along axis 0. On a GPU
-// only
-//   where the group is the whole job.
+//   only where the group is the whole job.
 // braid.GroupAllToAll(x) -> x's shape: part m of x along axis 0 goes to member m; what comes from member m is
 //   part m of the result.
 // braid.GroupGather(x...) -> [members, ...] each: the values of the group's ranks, in their order.

@@ -29,8 +29,7 @@ GroupExchanges plan_group_exchanges(const std::vector<VariableGradient>& gradien
 struct GroupWire {
   std::vector<std::int64_t> members;  // ranks that have its stage, in order
   DType dtype = DType::Float32;
-  bool gathers =
-      false;  // values are gathered and added up here: where there is no sum of a part of the ranks
+  bool gathers = false;  // and are added up here: where there is no sum of a part of the ranks
   AddExchange add_exchange;
 };
 

@@ -26,8 +26,8 @@ struct SpreadCalls {
 };
 
 struct SpreadOptions {
-  std::int64_t bucket_bytes =
-      1 << 20;         // that are gathered together; a larger variable is a bucket of its own
+  /// That are gathered together; a larger variable is a bucket of its own.
+  std::int64_t bucket_bytes = 1 << 20;
   bool keeps = false;  // gathers each variable once
 };
 
