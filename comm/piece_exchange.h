@@ -36,13 +36,16 @@ struct RowMove {
   int numbers = 0;             // the input with the numbers
   std::int64_t first = 0;      // of these numbers
   int via = -1;                // not -1: an input whose elements the numbers name, from `via_first` on
-  std::int64_t via_first = 0;  //   on; these name the rows then
+  std::int64_t via_first = 0;  //   to its end; these name the rows then
   std::int64_t count = 0;      // numbers
   std::int64_t bound = 0;      // what is not in [0, bound) names no row
   std::int64_t row_bytes = 0;  // a multiple of 4
   std::int64_t to_row = 0;     // the first row of an output
   std::int64_t window = 0;     // where the window's rows begin, in bytes: a multiple of 16
 };
+
+/// Moves that a rank can have in an exchange of rows.
+inline constexpr int kMostRowMoves = 400;
 
 /// An exchange of rows in two steps, each with one way to choose. What is named goes behind each other:
 /// target row i is source row number i, and one that is none is left as it is, in an output zero. What is

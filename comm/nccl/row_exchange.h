@@ -11,8 +11,6 @@
 
 namespace braid::comm {
 
-/// Moves that one kernel can make.
-inline constexpr int kMostRowMoves = 400;
 bool fits_row_exchange(const RowLayout& layout);
 /// Why the current device cannot: all of a kernel's blocks must run at once. Empty: it can.
 std::string why_no_row_exchange();

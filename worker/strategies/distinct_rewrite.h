@@ -19,19 +19,18 @@
 #include <optional>
 #include <vector>
 
+#include "comm/piece_exchange.h"
 #include "worker/step/training_graph.h"
 #include "worker/strategies/hybrid_rewrite.h"
 #include "worker/strategies/ids_ahead.h"
+#include "worker/strategies/owner_rewrite.h"
 #include "worker/strategies/table_shard.h"
 
 namespace braid::worker {
 
 class DistinctRewrite {
  public:
-  struct Table {
-    const TableShard* shard;
-    VariableGradient gradient;
-  };
+  using Table = OwnerRewrite::Table;  // that is the other way that it can go
 
   /// All outlive it. `fill`: what is exchanged holds numbers everywhere, also where nobody looks.
   DistinctRewrite(TrainingGraph& training, AddCollective add_collective, bool fill)
@@ -43,8 +42,8 @@ class DistinctRewrite {
   /// Whether a table can go this way: whole on one rank, read by one gather, whose ids are those of its
   /// gradient.
   static bool is_possible(const Graph& graph, const TableShard& shard, const VariableGradient& gradient);
-  /// Of tables times ranks: what is more than an exchange can hold goes another way.
-  static constexpr std::int64_t kMostMoves = 400;
+  /// How many tables an exchange can hold.
+  static constexpr std::int64_t most_tables(int world) { return comm::kMostRowMoves / world; }
 
   /// The exchange of rows in the place of the gathers. False, and nothing is added: their ids do not follow
   /// from columns alone, or have no size that is known.

@@ -67,17 +67,16 @@ class HybridStrategy : public ServedStrategy {
     if (job.checkpoint().every_seconds() > 0 && !job.checkpoint().directory().empty() && peers.world > 1)
       throw InvalidArgument(
           "checkpoint.every_seconds: under strategy HYBRID all workers write a checkpoint together, after a "
-          "step "
-          "that all know: set checkpoint.every_steps");
+          "step that all know: set checkpoint.every_steps");
   }
 
   std::string_view name() const override { return "HYBRID"; }
   bool ranks_differ() const override { return true; }
 
   /// In the order of collectives: ids, rows, ids of the next step where these travel ahead, buckets of dense
-  /// gradients as backward makes them. Gradients of
-  /// rows come before the last bucket: that has the first layers' weights, whose gradients are made beside
-  /// theirs, and what follows of rows, their updates, takes longer.
+  /// gradients as backward makes them. Gradients of rows come before the last bucket: that has the first
+  /// layers' weights, whose gradients are made beside theirs, and what follows of rows, their updates, takes
+  /// longer.
   void rewrite_training(TrainingGraph& training) override {
     std::vector<VariableGradient> rows, dense;
     for (const VariableGradient& gradient : training.gradients)
@@ -94,47 +93,13 @@ class HybridStrategy : public ServedStrategy {
     OwnerRewrite owners(training, add, looks_ahead(job_));
     DistinctRewrite by_distinct(training, add, fills_);
     ReplicatedRows replicated(training);
-    std::vector<const TableShard*> in_lists;
-    std::vector<OwnerRewrite::Table> whole;
-    std::vector<DistinctRewrite::Table> distinct;
-    std::vector<double> distinct_bytes;
-    std::vector<VariableGradient> rows_in_lists, tables_in_buckets;
-    for (std::size_t t = 0; t < shards_.size(); ++t) {
-      if (shards_[t].all_ids && !shards_[t].sharded()) {
-        std::ranges::move(replicated.dense_of(rows[t]), std::back_inserter(tables_in_buckets));
-        continue;
-      }
-      if (shards_[t].all_ids && sends_distinct_ &&
-          (std::ssize(distinct) + 1) * peers_.world <= DistinctRewrite::kMostMoves &&
-          DistinctRewrite::is_possible(training.graph, shards_[t], rows[t])) {
-        distinct.push_back({&shards_[t], rows[t]});
-        distinct_bytes.push_back(gradient_bytes(tables_[t]));
-        continue;
-      }
-      if (shards_[t].all_ids) {
-        whole.push_back({&shards_[t], rows[t], gradient_bytes(tables_[t])});
-        continue;
-      }
-      in_lists.push_back(&shards_[t]);
-      rows_in_lists.push_back(rows[t]);
-    }
-    std::vector<VariableGradient> hot_sums;
-    for (std::size_t h = 0; h < hot_rows.size(); ++h) {
-      if (hot_tables_[h].sums_densely) {
-        std::ranges::move(replicated.dense_of(hot_rows[h]), std::back_inserter(hot_sums));
-        continue;
-      }
-      in_lists.push_back(&hot_tables_[h].rows);
-      rows_in_lists.push_back(hot_rows[h]);
-    }
-    if (!by_distinct.look_up(distinct))
-      for (std::size_t d = 0; d < distinct.size(); ++d)
-        whole.push_back({distinct[d].shard, distinct[d].gradient, distinct_bytes[d]});
-    owners.look_up(whole);
-    rewrite.look_up(in_lists, rows_in_lists);
+    Ways ways = ways_of(training.graph, rows, hot_rows, replicated);
+    if (!by_distinct.look_up(ways.distinct)) std::ranges::move(ways.distinct, std::back_inserter(ways.whole));
+    owners.look_up(ways.whole);
+    rewrite.look_up(ways.in_lists, ways.rows_in_lists);
     by_distinct.exchange_next_ids();
     owners.exchange_next_ids();
-    dense.insert(dense.begin(), tables_in_buckets.begin(), tables_in_buckets.end());
+    dense.insert(dense.begin(), ways.in_buckets.begin(), ways.in_buckets.end());
     std::vector<VariableGradient> reduced;
     auto buckets = bucket_gradients(dense, bucket_bytes_);
     if (buckets.empty()) buckets.emplace_back();  // the loss and the votes need one
@@ -144,7 +109,7 @@ class HybridStrategy : public ServedStrategy {
     };
     for (std::size_t b = 0; b + 1 < buckets.size(); ++b) reduce(b);
     for (VariableGradient& gradient : rewrite.exchange_gradients()) reduced.push_back(std::move(gradient));
-    std::ranges::move(sum_in_rank_order(training, std::move(hot_sums)), std::back_inserter(reduced));
+    std::ranges::move(sum_in_rank_order(training, std::move(ways.hot_sums)), std::back_inserter(reduced));
     std::vector<VariableGradient> at_owners = by_distinct.exchange_gradients();
     std::ranges::move(owners.exchange_gradients(piece_bytes()), std::back_inserter(at_owners));
     reduce(buckets.size() - 1);
@@ -242,6 +207,13 @@ class HybridStrategy : public ServedStrategy {
     TableShard rows;
     bool sums_densely;
   };
+  /// What goes which way: lists, whole tables' ids or their distinct rows, dense gradients.
+  struct Ways {
+    std::vector<const TableShard*> in_lists;
+    std::vector<VariableGradient> rows_in_lists;
+    std::vector<OwnerRewrite::Table> whole, distinct;
+    std::vector<VariableGradient> in_buckets, hot_sums;
+  };
 
   /// Whether ids of whole tables travel a step ahead where the job does not say how.
   bool sends_all() const { return on_device_ || sends_distinct_; }
@@ -278,6 +250,36 @@ class HybridStrategy : public ServedStrategy {
       for (const std::string& slot : shards_[t].slots)
         parts_[shards_[t].name + "/" + slot] = static_cast<int>(t);
     }
+  }
+
+  /// `rows`: of shards_; `hot_rows`: of hot_tables_.
+  Ways ways_of(const Graph& graph, const std::vector<VariableGradient>& rows,
+               const std::vector<VariableGradient>& hot_rows, ReplicatedRows& replicated) const {
+    Ways ways;
+    const auto goes_distinct = [&](std::size_t t) {
+      return sends_distinct_ && std::ssize(ways.distinct) < DistinctRewrite::most_tables(peers_.world) &&
+             DistinctRewrite::is_possible(graph, shards_[t], rows[t]);
+    };
+    for (std::size_t t = 0; t < shards_.size(); ++t) {
+      if (!shards_[t].all_ids) {
+        ways.in_lists.push_back(&shards_[t]);
+        ways.rows_in_lists.push_back(rows[t]);
+      } else if (!shards_[t].sharded()) {
+        std::ranges::move(replicated.dense_of(rows[t]), std::back_inserter(ways.in_buckets));
+      } else {
+        (goes_distinct(t) ? ways.distinct : ways.whole)
+            .push_back({&shards_[t], rows[t], gradient_bytes(tables_[t])});
+      }
+    }
+    for (std::size_t h = 0; h < hot_rows.size(); ++h) {
+      if (hot_tables_[h].sums_densely) {
+        std::ranges::move(replicated.dense_of(hot_rows[h]), std::back_inserter(ways.hot_sums));
+        continue;
+      }
+      ways.in_lists.push_back(&hot_tables_[h].rows);
+      ways.rows_in_lists.push_back(hot_rows[h]);
+    }
+    return ways;
   }
 
   std::vector<VariableGradient> sum_in_rank_order(TrainingGraph& training,
@@ -353,7 +355,7 @@ class HybridStrategy : public ServedStrategy {
   BatchValues batches_;                  // null: there are none to be looked at
   std::map<std::string, int> parts_;     // sharded tables and their slots
   StepCosts costs_;                      // that the plans were made with
-  bool sends_distinct_ = false;          // rows that numbers on the devices choose
+  bool sends_distinct_ = false;          // of whole tables' rows
   std::map<std::string, Tensor> given_;  // first values of tables that do not have their initialiser's
   std::shared_ptr<TableService> service_;
   NodeId last_served_ = kNoNode;
