@@ -14,6 +14,7 @@
 #include "engine/program/program.h"
 #include "proto/job.pb.h"
 #include "worker/strategies/allreduce_ops.h"
+#include "worker/strategies/group_values.h"
 #include "worker/strategies/step_services.h"
 
 namespace braid::worker {
@@ -217,20 +218,36 @@ std::vector<VariableGradient> CollectiveStrategy::reduce_bucket(TrainingGraph& t
   return reduced;
 }
 
+std::vector<VariableGradient> CollectiveStrategy::reduce_in_buckets(
+    TrainingGraph& training, const std::vector<VariableGradient>& gradients) {
+  auto buckets = bucket_gradients(gradients, bucket_bytes_);
+  if (buckets.empty()) buckets.emplace_back();  // the loss and the votes need one
+  std::vector<VariableGradient> reduced;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    std::vector<VariableGradient> dense;
+    for (const VariableGradient& gradient : buckets[b]) {
+      if (gradient.slices)
+        reduced.push_back(gather_rows(training, gradient));
+      else
+        dense.push_back(gradient);
+    }
+    std::ranges::move(reduce_bucket(training, dense, b), std::back_inserter(reduced));
+  }
+  return reduced;
+}
+
 void CollectiveStrategy::reduce_as_halves(Graph& graph, std::vector<VariableGradient>& gradients,
                                           std::size_t bucket) {
   const std::string name = "all_reduce/bucket" + std::to_string(bucket);
   std::vector<ValueRef> values;
   for (const VariableGradient& gradient : gradients) values.push_back(gradient.dense);
-  const auto all_of = [&](NodeId id) {
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = {id, static_cast<int>(i)};
-  };
-  all_of(add_node(graph, "braid.CastMany", name + "/narrowed", values, {{"DstT", wire_}}).node);
+  values = cast_together(graph, std::move(values), wire_, name + "/narrowed");
   Node node;
   node.name = graph.unique_name(name + "/halves");
   node.inputs = values;
-  all_of(add_collective(graph, std::move(node), "braid.AllReduce"));
-  all_of(add_node(graph, "braid.CastMany", name + "/widened", values, {{"DstT", DType::Float32}}).node);
+  const NodeId id = add_collective(graph, std::move(node), "braid.AllReduce");
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = {id, static_cast<int>(i)};
+  values = cast_together(graph, std::move(values), DType::Float32, name + "/widened");
   for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i].dense = values[i];
 }
 

@@ -47,6 +47,10 @@ class CollectiveStrategy : public Strategy {
   /// the dense gradients, reduced.
   std::vector<VariableGradient> reduce_bucket(TrainingGraph& training,
                                               const std::vector<VariableGradient>& dense, std::size_t bucket);
+  /// All of them, in buckets as backward makes them: dense ones are summed, rows gathered. Where there are
+  /// none the loss and the votes go alone.
+  std::vector<VariableGradient> reduce_in_buckets(TrainingGraph& training,
+                                                  const std::vector<VariableGradient>& gradients);
   /// The rows of all ranks, one behind the other; nothing of a table's size is sent.
   VariableGradient gather_rows(TrainingGraph& training, VariableGradient gradient);
   /// This process's wish to stop, to be added up over ranks.

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "base/error.h"
 #include "worker/strategies/group_ops.h"
+#include "worker/strategies/group_values.h"
 
 namespace braid::worker {
 namespace {
@@ -55,35 +55,22 @@ class GroupSums {
     return made;
   }
 
-  std::vector<ValueRef> cast(const std::vector<ValueRef>& values, DType to, const std::string& name) {
-    const NodeId id = add_node(graph_, "braid.CastMany", name, values, {{"DstT", to}}).node;
-    std::vector<ValueRef> made;
-    for (std::size_t i = 0; i < values.size(); ++i) made.push_back({id, static_cast<int>(i)});
-    return made;
-  }
-
   void sum(std::vector<VariableGradient>& gradients, std::size_t width, const std::string& name) {
     std::vector<ValueRef> values;
     for (const VariableGradient& gradient : gradients) values.push_back(gradient.dense);
     const std::size_t own = values.size();
     const bool narrows = wire_.dtype != DType::Float32;
-    if (narrows && own > 0) values = cast(values, wire_.dtype, name + "/narrowed");
+    if (narrows && own > 0)
+      values = cast_together(graph_, std::move(values), wire_.dtype, name + "/narrowed");
     const bool gathers = wire_.gathers || narrows;
     while (values.size() < (gathers ? std::max<std::size_t>(width, 1) : 1))
       values.push_back(nothing(gathers ? wire_.dtype : DType::Float32, name));
     values = exchange(std::move(values), gathers ? "braid.GroupGather" : "braid.GroupAllReduce", name);
     values.resize(own);
-    if (narrows && own > 0) values = cast(values, DType::Float32, name + "/widened");
+    if (narrows && own > 0)
+      values = cast_together(graph_, std::move(values), DType::Float32, name + "/widened");
     for (std::size_t i = 0; i < own; ++i)
-      gradients[i].dense = gathers ? added_up(values[i], name) : values[i];
-  }
-
-  /// [groups, ...] to [...], in the order of the groups.
-  ValueRef added_up(ValueRef values, const std::string& name) {
-    const ValueRef axis = add_node(graph_, "Const", name + "/axis", {},
-                                   {{"dtype", DType::Int32}, {"value", Tensor::scalar<std::int32_t>(0)}});
-    return add_node(graph_, "Sum", name + "/sum", {values, axis},
-                    {{"T", DType::Float32}, {"Tidx", DType::Int32}, {"keep_dims", false}});
+      gradients[i].dense = gathers ? sum_of_members(graph_, values[i], name) : values[i];
   }
 
   void join_rows(VariableGradient* gradient, const std::string& name) {
@@ -91,29 +78,15 @@ class GroupSums {
       exchange({nothing(DType::Int64, name), nothing(DType::Float32, name)}, "braid.GroupGather", name);
       return;
     }
-    if (pads_indices(graph_, *gradient))
-      throw InvalidArgument("variable '" + gradient->variable.name +
-                            "': columns of varying length do not go with several groups of strategy.mesh: "
-                            "give them a fixed length, or set mesh.data 1");
+    require_rows_of_fixed_length(graph_, *gradient);
     IndexedSlices own = *gradient->slices;
     const DType indices = graph_.info(own.indices).dtype;
     if (indices != DType::Int64)
       own.indices = add_node(graph_, "Cast", name + "/widened", {own.indices},
                              {{"SrcT", indices}, {"DstT", DType::Int64}});
     const auto all = exchange({own.indices, own.values}, "braid.GroupGather", name);
-    gradient->slices = IndexedSlices{behind_each_other(all[0], own.indices, name + "/indices"),
-                                     behind_each_other(all[1], own.values, name + "/values")};
-  }
-
-  /// [groups, rows, ...] to [groups * rows, ...].
-  ValueRef behind_each_other(ValueRef all, ValueRef own, const std::string& name) {
-    const Shape& shape = graph_.info(own).shape;
-    std::vector<std::int64_t> dims{-1};
-    for (int axis = 1; axis < shape.rank(); ++axis) dims.push_back(shape[axis]);
-    const ValueRef to = add_node(
-        graph_, "Const", name + "/shape", {},
-        {{"dtype", DType::Int64}, {"value", Tensor::from<std::int64_t>(Shape{std::ssize(dims)}, dims)}});
-    return add_node(graph_, "Reshape", name, {all, to}, {{"Tshape", DType::Int64}});
+    gradient->slices = IndexedSlices{behind_each_other(graph_, all[0], own.indices, name + "/indices"),
+                                     behind_each_other(graph_, all[1], own.values, name + "/values")};
   }
 
   TrainingGraph& training_;

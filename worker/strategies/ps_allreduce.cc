@@ -47,7 +47,7 @@ class PsAllReduceStrategy : public CollectiveStrategy {
     for (std::size_t g = 0; g < training.gradients.size(); ++g)
       (std::ranges::binary_search(at_servers, g) ? rows : others).push_back(training.gradients[g]);
     servers_vote_ = tables_.exchange(training, rows, false);
-    for (const VariableGradient& gradient : reduce(training, others))
+    for (const VariableGradient& gradient : reduce_in_buckets(training, others))
       add_update(training, gradient, optimizer_of(training, optimizers_, gradient.variable.name));
   }
   void rewrite_inference(Graph& graph) override { tables_.rewrite_inference(graph); }
@@ -104,24 +104,6 @@ class PsAllReduceStrategy : public CollectiveStrategy {
     throw Unavailable(
         "the servers hold rows of a run whose other variables are gone with its workers, and there is no "
         "checkpoint of both: start the servers again, too");
-  }
-
-  std::vector<VariableGradient> reduce(TrainingGraph& training,
-                                       const std::vector<VariableGradient>& gradients) {
-    auto buckets = bucket_gradients(gradients, bucket_bytes_);
-    if (buckets.empty()) buckets.emplace_back();  // the loss and the votes need one
-    std::vector<VariableGradient> reduced;
-    for (std::size_t b = 0; b < buckets.size(); ++b) {
-      std::vector<VariableGradient> dense;
-      for (const VariableGradient& gradient : buckets[b]) {
-        if (gradient.slices)
-          reduced.push_back(gather_rows(training, gradient));
-        else
-          dense.push_back(gradient);
-      }
-      std::ranges::move(reduce_bucket(training, dense, b), std::back_inserter(reduced));
-    }
-    return reduced;
   }
 
   const Optimizers optimizers_;

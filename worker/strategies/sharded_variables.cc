@@ -1,6 +1,6 @@
 // ALLREDUCE and MIRRORED with strategy.shard PARAMETERS (ZeRO stage 3), and on GPUs OPTIMIZER and GRADIENTS
-// (stages 1 and 2), which gather each variable once a step: each rank has a run of every large
-// dense variable, with the optimizer's slots. What a pass reads is gathered before and dropped behind
+// (stages 1 and 2), which gather each variable once a step: each rank has a run of every large dense
+// variable, with the optimizer's slots. What a pass reads is gathered before and dropped behind
 // (spread_variables.h), gradients are summed to the ranks that have the run, which update it. Small variables
 // and tables with gradients of rows are whole on all ranks, as without. Outside of steps slices are those of
 // TENSOR.
@@ -24,7 +24,7 @@
 namespace braid::worker {
 namespace {
 
-std::int64_t bytes_of(const Shape& shape) { return shape.elements() * std::int64_t{sizeof(float)}; }
+std::int64_t float_bytes(const Shape& shape) { return shape.elements() * std::int64_t{sizeof(float)}; }
 
 class ShardedVariablesStrategy : public SlicedStrategy {
  public:
@@ -67,8 +67,8 @@ class ShardedVariablesStrategy : public SlicedStrategy {
     std::int64_t spread = 0, own = 0, variables = 0;
     std::string lines;
     for (const TensorSlice& slice : slices_) {
-      spread += worker::bytes_of(slice.whole.shape);
-      own += worker::bytes_of(slice.local_shape());
+      spread += float_bytes(slice.whole.shape);
+      own += float_bytes(slice.local_shape());
       lines += fmt::format("  {} {} -> {}\n", slice.whole.name, slice.whole.shape.to_string(),
                            slice.local_shape().to_string());
     }
@@ -84,7 +84,6 @@ class ShardedVariablesStrategy : public SlicedStrategy {
   }
 
  private:
-  using SlicedStrategy::bytes_of;
   bool keeps() const { return strategy_.shard() != proto::Strategy::PARAMETERS; }
 
   /// Gathers of both kinds of passes, and the most that two which follow each other hold.
@@ -136,18 +135,7 @@ class ShardedVariablesStrategy : public SlicedStrategy {
     std::vector<VariableGradient> reduced, whole;
     for (const VariableGradient& gradient : training.gradients)
       (is_sliced(gradient) ? reduced : whole).push_back(gradient);
-    const auto buckets = bucket_gradients(whole, bucket_bytes_);
-    for (std::size_t b = 0; b < std::max<std::size_t>(buckets.size(), 1); ++b) {
-      std::vector<VariableGradient> dense;
-      for (const VariableGradient& gradient :
-           buckets.empty() ? std::vector<VariableGradient>{} : buckets[b]) {
-        if (gradient.slices)
-          reduced.push_back(gather_rows(training, gradient));
-        else
-          dense.push_back(gradient);
-      }
-      std::ranges::move(reduce_bucket(training, dense, b), std::back_inserter(reduced));
-    }
+    std::ranges::move(reduce_in_buckets(training, whole), std::back_inserter(reduced));
     return reduced;
   }
 

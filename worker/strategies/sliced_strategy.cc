@@ -11,18 +11,10 @@
 #include "worker/checkpoint/stored_variables.h"
 #include "worker/step/clip_gradients.h"
 #include "worker/strategies/group_ops.h"
+#include "worker/strategies/group_values.h"
 #include "worker/strategies/tensor_rewrite.h"
 
 namespace braid::worker {
-namespace {
-
-std::vector<ValueRef> cast(Graph& graph, std::vector<ValueRef> values, DType to, const std::string& name) {
-  const NodeId id = add_node(graph, "braid.CastMany", name, values, {{"DstT", to}}).node;
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = {id, static_cast<int>(i)};
-  return values;
-}
-
-}  // namespace
 
 SlicedStrategy::SlicedStrategy(const proto::Job& job, Runtime& runtime, const Peers& peers, const Mesh& mesh)
     : ServedStrategy(job, runtime, peers),
@@ -38,7 +30,7 @@ std::vector<ValueRef> SlicedStrategy::sum_over(Graph& graph, std::vector<ValueRe
                                                bool narrow) {
   if (ranks.size() == 1 || values.empty()) return values;
   const bool all = std::ssize(ranks) == peers_.world, halves = narrow && wire_ != DType::Float32;
-  if (halves) values = cast(graph, std::move(values), wire_, name + "/narrowed");
+  if (halves) values = cast_together(graph, std::move(values), wire_, name + "/narrowed");
   if (!all && (on_device_ || halves)) return gathered_sums(graph, std::move(values), ranks, name);
   Node node;
   node.name = graph.unique_name(name);
@@ -46,20 +38,15 @@ std::vector<ValueRef> SlicedStrategy::sum_over(Graph& graph, std::vector<ValueRe
   if (!all) node.attrs.set(kMembers, members(ranks));
   const NodeId id = add_collective(graph, std::move(node), all ? "braid.AllReduce" : "braid.GroupAllReduce");
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = {id, static_cast<int>(i)};
-  return halves ? cast(graph, std::move(values), DType::Float32, name + "/widened") : values;
+  return halves ? cast_together(graph, std::move(values), DType::Float32, name + "/widened") : values;
 }
 
 std::vector<ValueRef> SlicedStrategy::gathered_sums(Graph& graph, std::vector<ValueRef> values,
                                                     const std::vector<int>& ranks, const std::string& name) {
   for (ValueRef& value : values) value = gather_over(graph, value, ranks, name);
   if (graph.info(values[0]).dtype != DType::Float32)
-    values = cast(graph, std::move(values), DType::Float32, name + "/widened");
-  for (ValueRef& value : values) {
-    const ValueRef axis = add_node(graph, "Const", name + "/axis", {},
-                                   {{"dtype", DType::Int32}, {"value", Tensor::scalar<std::int32_t>(0)}});
-    value = add_node(graph, "Sum", name + "/sum", {value, axis},
-                     {{"T", DType::Float32}, {"Tidx", DType::Int32}, {"keep_dims", false}});
-  }
+    values = cast_together(graph, std::move(values), DType::Float32, name + "/widened");
+  for (ValueRef& value : values) value = sum_of_members(graph, value, name);
   return values;
 }
 

@@ -6,6 +6,7 @@
 
 #include "engine/ir/infer.h"
 #include "engine/ir/op.h"
+#include "worker/strategies/table_gathers.h"
 #include "worker/strategies/tensor_rewrite.h"
 
 namespace braid::worker {
@@ -203,11 +204,11 @@ class SpreadRewrite {
     const std::int64_t padded = slice.local_shape().elements() * slice.parts;
     if (padded != elements)
       all = add_node(graph_, "Slice", name + "/elements",
-                     {reshaped(all, {padded}, name + "/flat"), constant({0}, name + "/begin"),
+                     {reshaped(graph_, all, {padded}, name + "/flat"), constant({0}, name + "/begin"),
                       constant({elements}, name + "/size")},
                      {{"T", DType::Float32}, {"Index", DType::Int64}});
     const auto dims = slice.whole.shape.dims();
-    return reshaped(all, {dims.begin(), dims.end()}, name + "/whole");
+    return reshaped(graph_, all, {dims.begin(), dims.end()}, name + "/whole");
   }
 
   /// The value as this pass has it. REQUIRES: it follows from spread variables.
@@ -257,7 +258,7 @@ class SpreadRewrite {
     const std::string name = "scatter/" + slice.whole.name;
     const std::int64_t elements = slice.whole.shape.elements();
     const std::int64_t missing = slice.local_shape().elements() * slice.parts - elements;
-    const ValueRef flat = reshaped(gradient, {elements}, name + "/flat");
+    const ValueRef flat = reshaped(graph_, gradient, {elements}, name + "/flat");
     if (missing == 0) return flat;
     const ValueRef paddings = add_node(
         graph_, "Const", name + "/paddings", {},
@@ -302,10 +303,6 @@ class SpreadRewrite {
     return add_node(
         graph_, "Const", name, {},
         {{"dtype", DType::Int64}, {"value", Tensor::from<std::int64_t>(Shape{std::ssize(values)}, values)}});
-  }
-  ValueRef reshaped(ValueRef value, const Dims& dims, const std::string& name) {
-    return add_node(graph_, "Reshape", name, {value, constant(dims, name + "/dims")},
-                    {{"Tshape", DType::Int64}});
   }
 
   TrainingGraph& training_;

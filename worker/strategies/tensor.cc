@@ -121,19 +121,10 @@ class TensorStrategy : public SlicedStrategy {
   /// One behind the other.
   IndexedSlices rows_of_groups(Graph& graph, const VariableGradient& gradient,
                                const std::vector<int>& ranks) {
-    if (pads_indices(graph, gradient))
-      throw InvalidArgument("variable '" + gradient.variable.name +
-                            "': columns of varying length do not go with several groups of strategy.mesh: "
-                            "give them a fixed length, or set mesh.data 1");
+    require_rows_of_fixed_length(graph, gradient);
     const auto joined = [&](ValueRef value, const std::string& name) {
       const ValueRef all = gather_over(graph, value, ranks, "all_gather/" + gradient.variable.name + name);
-      const Shape& shape = graph.info(value).shape;
-      std::vector<std::int64_t> dims{-1};
-      for (int axis = 1; axis < shape.rank(); ++axis) dims.push_back(shape[axis]);
-      const ValueRef to = add_node(
-          graph, "Const", "all_gather/shape", {},
-          {{"dtype", DType::Int64}, {"value", Tensor::from<std::int64_t>(Shape{std::ssize(dims)}, dims)}});
-      return add_node(graph, "Reshape", "all_gather/rows", {all, to}, {{"Tshape", DType::Int64}});
+      return behind_each_other(graph, all, value, "all_gather/rows");
     };
     return {joined(gradient.slices->indices, "/indices"), joined(gradient.slices->values, "/values")};
   }
