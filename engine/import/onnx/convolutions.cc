@@ -7,7 +7,6 @@
 #include <span>
 
 #include "base/error.h"
-
 #include "engine/import/onnx/windows.h"
 
 namespace braid::onnx {
@@ -85,10 +84,11 @@ Ints kernel_of(OnnxNode& n, Val filter) {
   return kernel;
 }
 
-/// A bias that is nothing but zeros goes. PyTorch writes one for volumes without a bias, of a shape that does
-/// not fit.
+/// PyTorch writes zeros for the bias of volumes that have none, in a shape that does not fit: they go. A bias
+/// that fits may be trained, whatever it begins with.
 Val with_bias(Val y, Val bias) {
-  if (const Tensor* known = bias.known(); known && known->dtype() == DType::Float32) {
+  const bool fits = bias.rank() == 1 && (y.dim(1) < 0 || bias.dim(0) == y.dim(1));
+  if (const Tensor* known = bias.known(); known && !fits && known->dtype() == DType::Float32) {
     const std::span<const float> all = known->data<float>();
     if (std::all_of(all.begin(), all.end(), [](float x) { return x == 0; })) return y;
   }

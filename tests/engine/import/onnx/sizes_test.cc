@@ -70,12 +70,23 @@ TEST(OnnxSizesTest, TransposedConvolutionsTakeImagesOfAnySize) {
   EXPECT_THAT(float_values(y), ElementsAre(1, 2, 10, 20, 3, 4, 30, 40));
 }
 
-TEST(OnnxSizesTest, ABiasOfZerosGoesWhateverItsShape) {
+TEST(OnnxSizesTest, ABiasOfZerosGoesWhereItsShapeDoesNotFit) {
   const std::string filter = "initializer { name: \"w\" data_type: 1 dims: [1, 1, 1, 1, 1] float_data: 2 } ";
-  const std::string zeros = "initializer { name: \"b\" data_type: 1 dims: [1, 2] float_data: [0, 0] } ";
-  const std::string conv = onnx_model(
-      18, node("Conv", "x w b", "y") + filter + zeros + onnx_input("x", kOnnxFloat, {1, 1, 1, 1, 2}) + kY);
-  EXPECT_THAT(float_values(run_onnx(conv, {{"x", floats({1, 1, 1, 1, 2}, {3, 4})}})), ElementsAre(6, 8));
+  const auto conv = [&](const std::string& dims) {
+    return onnx_model(18, node("Conv", "x w b", "y") + filter + "initializer { name: \"b\" data_type: 1 " +
+                              dims + " } " + onnx_input("x", kOnnxFloat, {1, 1, 1, 1, 2}) + kY);
+  };
+  const std::string other = conv("dims: [1, 2] float_data: [0, 0]");
+  EXPECT_THAT(float_values(run_onnx(other, {{"x", floats({1, 1, 1, 1, 2}, {3, 4})}})), ElementsAre(6, 8));
+  const auto is_read = [&](const std::string& model) {
+    const TempDir dir;
+    const OnnxImport imported = import_onnx(write_onnx(dir, model));
+    return std::any_of(imported.graph.node().begin(), imported.graph.node().end(), [](const NodeDef& n) {
+      return std::find(n.input().begin(), n.input().end(), "b") != n.input().end();
+    });
+  };
+  EXPECT_FALSE(is_read(other));
+  EXPECT_TRUE(is_read(conv("dims: [1] float_data: 0"))) << "it may be trained";
 }
 
 int count_of(const GraphDef& graph, const std::string& op) {
