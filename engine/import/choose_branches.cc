@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "engine/import/branch_gates.h"
+#include "engine/import/function_values.h"
+#include "engine/import/node_inputs.h"
 
 namespace braid {
 namespace {
@@ -21,16 +23,6 @@ bool has_effect(const std::string& op) {
   return op != "ResourceGather" && op != "ResourceGatherNd" &&
          std::any_of(std::begin(kEffects), std::end(kEffects),
                      [&](std::string_view effect) { return op.starts_with(effect); });
-}
-
-std::string node_of(const std::string& input) {
-  const std::string name = input.starts_with('^') ? input.substr(1) : input;
-  return name.substr(0, name.rfind(':'));
-}
-
-int output_of(const std::string& input) {
-  const std::size_t colon = input.rfind(':');
-  return colon == std::string::npos ? 0 : std::atoi(input.c_str() + colon + 1);
 }
 
 /// Predicates, by the value's name -> the branch in which a node is.
@@ -71,7 +63,7 @@ class Chooser {
     for (;;) {
       const NodeDef* node = find(value);
       if (!node || node->input_size() == 0 || (node->op() != "Identity" && !is_switch(*node)))
-        return node_of(value) + (output_of(value) ? ":" + std::to_string(output_of(value)) : "");
+        return value_of(node_of(value), output_of(value));
       value = node->input(0);
     }
   }
@@ -203,10 +195,8 @@ class Chooser {
   }
 
   static void keep(NodeDef& node, const char* op, std::vector<std::string> inputs) {
-    for (const std::string& input : node.input())
-      if (input.starts_with('^')) inputs.push_back(input);
     node.set_op(op);
-    node.mutable_input()->Assign(inputs.begin(), inputs.end());
+    replace_data_inputs(node, std::move(inputs));
     node.mutable_attr()->erase("N");
   }
 

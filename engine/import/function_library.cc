@@ -62,12 +62,12 @@ FunctionCall FunctionLibrary::call_of(const NodeDef& node) const {
 
 FunctionCall FunctionLibrary::function_attr(const NodeDef& node, const char* name) const {
   const auto f = node.attr().find(name);
-  return f == node.attr().end() ? FunctionCall{} : function_of(f->second);
+  return f == node.attr().end() ? FunctionCall{} : function_of(f->second.func());
 }
 
-FunctionCall FunctionLibrary::function_of(const AttrValue& attr) const {
-  const auto at = functions_.find(attr.func().name());
-  return at == functions_.end() ? FunctionCall{} : FunctionCall{at->second, &attr.func().attr()};
+FunctionCall FunctionLibrary::function_of(const NameAttrList& function) const {
+  const auto at = functions_.find(function.name());
+  return at == functions_.end() ? FunctionCall{} : FunctionCall{at->second, &function.attr()};
 }
 
 AttrValue FunctionChoice::attr_of(const NodeDef& node, std::size_t branch) const {
@@ -130,11 +130,8 @@ FunctionChoice FunctionLibrary::choice_at(const NodeDef& node, std::size_t neste
   } else if (const auto branches = node.attr().find("branches");
              is_case(node) && branches != node.attr().end()) {
     choice.by_number = true;
-    for (const NameAttrList& function : branches->second.list().func()) {
-      const auto at = functions_.find(function.name());
-      choice.branches.push_back(at == functions_.end() ? FunctionCall{}
-                                                       : FunctionCall{at->second, &function.attr()});
-    }
+    for (const NameAttrList& function : branches->second.list().func())
+      choice.branches.push_back(function_of(function));
   }
   const auto can_be_computed = [&](const FunctionCall& branch) {
     return branch.function && branch.function->signature().output_arg_size() > 0 &&

@@ -61,7 +61,7 @@ class FunctionLibrary {
   std::string own_gradient(const FunctionDef& function, const NodeDef& call) const;
 
  private:
-  FunctionCall function_of(const AttrValue& attr) const;
+  FunctionCall function_of(const NameAttrList& function) const;
   bool is_guarded_assertion(const NodeDef& node) const;
   bool only_computes(const FunctionDef& function, std::size_t nested) const;
   FunctionChoice choice_at(const NodeDef& node, std::size_t nested) const;

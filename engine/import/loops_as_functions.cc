@@ -7,13 +7,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/import/function_values.h"
+#include "engine/import/node_inputs.h"
+
 namespace braid {
 namespace {
-
-std::string name_behind(const std::string& input) {
-  const std::string name = input.starts_with('^') ? input.substr(1) : input;
-  return name.substr(0, name.rfind(':'));
-}
 
 bool is_enter(const NodeDef& node) { return node.op() == "Enter" || node.op() == "RefEnter"; }
 
@@ -22,17 +20,9 @@ std::string text_attr(const NodeDef& node, const char* name) {
   return at == node.attr().end() ? std::string() : at->second.s();
 }
 
-std::vector<std::string> controls_of(const NodeDef& node) {
-  std::vector<std::string> controls;
-  for (const std::string& input : node.input())
-    if (input.starts_with('^')) controls.push_back(input);
-  return controls;
-}
-
 void become(NodeDef& node, const char* op, std::vector<std::string> inputs) {
-  for (std::string& control : controls_of(node)) inputs.push_back(std::move(control));
   node.set_op(op);
-  node.mutable_input()->Assign(inputs.begin(), inputs.end());
+  replace_data_inputs(node, std::move(inputs));
 }
 
 /// TensorArrays: the flow of an array is the list.
@@ -47,7 +37,7 @@ class ArrayLowering {
     for (int i = 0; i < nodes; ++i) rewrite(*graph_.mutable_node(i));
     for (NodeDef& node : *graph_.mutable_node())
       for (std::string& input : *node.mutable_input())
-        if (input.ends_with(":1") && arrays_.contains(name_behind(input))) input = name_behind(input);
+        if (input.ends_with(":1") && arrays_.contains(node_of(input))) input = node_of(input);
     for (NodeDef& node : added_) *graph_.add_node() = std::move(node);
   }
 
@@ -85,7 +75,7 @@ class ArrayLowering {
 
   /// Whether the places are those of a Range.
   bool counts_up(const std::string& places) const {
-    const auto at = places_.find(name_behind(places));
+    const auto at = places_.find(node_of(places));
     return at != places_.end() && graph_.node(at->second).op() == "Range";
   }
 
@@ -124,7 +114,7 @@ class LoopLowering {
   explicit LoopLowering(GraphDef& graph) : graph_(graph) {
     for (int i = 0; i < graph.node_size(); ++i) {
       places_.try_emplace(graph.node(i).name(), i);
-      for (const std::string& input : graph.node(i).input()) readers_[name_behind(input)].push_back(i);
+      for (const std::string& input : graph.node(i).input()) readers_[node_of(input)].push_back(i);
     }
   }
 
@@ -141,7 +131,7 @@ class LoopLowering {
 
  private:
   const NodeDef* find(const std::string& input) const {
-    const auto at = places_.find(name_behind(input));
+    const auto at = places_.find(node_of(input));
     return at == places_.end() ? nullptr : &graph_.node(at->second);
   }
 
@@ -205,8 +195,8 @@ class LoopLowering {
 
   /// Adds what `value` needs; gives its name inside.
   std::string add(Body& body, const std::string& value) {
-    if (const auto at = body.given.find(name_behind(value)); at != body.given.end()) return at->second;
-    std::vector<std::string> open{name_behind(value)};
+    if (const auto at = body.given.find(node_of(value)); at != body.given.end()) return at->second;
+    std::vector<std::string> open{node_of(value)};
     while (!open.empty()) {
       const NodeDef* node = find(open.back());
       open.pop_back();
@@ -218,9 +208,9 @@ class LoopLowering {
       copy.clear_input();
       for (const std::string& input : node->input()) {
         const bool control = input.starts_with('^');
-        const auto given = body.given.find(name_behind(input));
+        const auto given = body.given.find(node_of(input));
         if (given == body.given.end()) {
-          open.push_back(name_behind(input));
+          open.push_back(node_of(input));
           copy.add_input(input);
         } else if (!control) {
           copy.add_input(given->second);
@@ -275,7 +265,7 @@ class LoopLowering {
       if (variable.exit.empty()) continue;
       NodeDef& exit = *graph_.mutable_node(places_.at(variable.exit));
       exits.insert(variable.exit);
-      become(exit, "Identity", {v == 0 ? loop : loop + ":" + std::to_string(v)});
+      become(exit, "Identity", {value_of(loop, static_cast<int>(v))});
     }
     for (const Body* body : {&test, &turn}) gone.insert(body->inside.begin(), body->inside.end());
     // Gradients that the file has read values of the turns: those stay, and whoever needs them is refused.

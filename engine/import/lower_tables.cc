@@ -4,6 +4,8 @@
 #include <set>
 #include <vector>
 
+#include "engine/import/node_inputs.h"
+
 namespace braid {
 namespace {
 
@@ -13,19 +15,6 @@ bool is_table(const NodeDef& node) { return node.op() == "HashTable" || node.op(
 std::string family_of(const NodeDef& node) {
   const std::string& op = node.op();
   return op.ends_with("V2") ? op.substr(0, op.size() - 2) : op;
-}
-
-std::vector<std::string> data_inputs(const NodeDef& node) {
-  std::vector<std::string> inputs;
-  for (const std::string& input : node.input())
-    if (!input.starts_with('^')) inputs.push_back(input);
-  return inputs;
-}
-
-void replace_data_inputs(NodeDef& node, std::vector<std::string> inputs) {
-  for (const std::string& input : node.input())
-    if (input.starts_with('^')) inputs.push_back(input);
-  node.mutable_input()->Assign(inputs.begin(), inputs.end());
 }
 
 struct Contents {
@@ -51,7 +40,7 @@ class Lowering {
     for (NodeDef& node : nodes) initialise(node);
     for (NodeDef& node : nodes) look_up(node);
     for (NodeDef& node : nodes)
-      if (is_table(node)) disarm(node);
+      if (is_table(node)) only_wait(node);
     for (NodeDef& file : files_) *nodes.Add() = std::move(file);
     return std::move(result_);
   }
@@ -60,14 +49,8 @@ class Lowering {
   /// The table that is the node's first input; null where that is none.
   const std::string* table_of(const std::vector<std::string>& inputs) const {
     if (inputs.empty()) return nullptr;
-    const auto at = tables_.find(inputs[0].substr(0, inputs[0].rfind(':')));
+    const auto at = tables_.find(split_value(inputs[0]).first);
     return at == tables_.end() ? nullptr : &at->second;
-  }
-
-  static void disarm(NodeDef& node) {
-    node.set_op("NoOp");
-    replace_data_inputs(node, {});
-    node.clear_attr();
   }
 
   void initialise(NodeDef& node) {
@@ -77,11 +60,11 @@ class Lowering {
     if (!table) return;
     if ((family == "InitializeTable" || family == "LookupTableImport") && inputs.size() == 3) {
       contents_.try_emplace(*table, Contents{inputs[1], inputs[2]});
-      disarm(node);
+      only_wait(node);
     } else if (family == "InitializeTableFromTextFile" && inputs.size() == 2) {
       const std::string file = add_file(node, *types_.at(*table), inputs[1]);
       contents_.try_emplace(*table, Contents{file, file + ":1"});
-      disarm(node);
+      only_wait(node);
     }
   }
 

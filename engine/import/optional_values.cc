@@ -6,18 +6,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/import/node_inputs.h"
+
 namespace braid {
 namespace {
-
-std::string maker_name(const std::string& input) {
-  const std::string name = input.starts_with('^') ? input.substr(1) : input;
-  return name.substr(0, name.rfind(':'));
-}
-
-int number_of_output(const std::string& input) {
-  const std::size_t colon = input.rfind(':');
-  return colon == std::string::npos ? 0 : std::atoi(input.c_str() + colon + 1);
-}
 
 class OptionalLowering {
  public:
@@ -33,8 +25,8 @@ class OptionalLowering {
           taken[node.name()].assign(from->input().begin(), from->input().end());
     const auto value_of = [&](std::string input) {
       for (;;) {
-        const auto at = input.starts_with('^') ? taken.end() : taken.find(maker_name(input));
-        const auto output = static_cast<std::size_t>(number_of_output(input));
+        const auto at = input.starts_with('^') ? taken.end() : taken.find(node_of(input));
+        const auto output = static_cast<std::size_t>(output_of(input));
         if (at == taken.end() || output >= at->second.size() || at->second[output].starts_with('^'))
           return input;
         input = at->second[output];
@@ -43,14 +35,14 @@ class OptionalLowering {
     for (NodeDef& node : *graph_.mutable_node())
       for (std::string& input : *node.mutable_input()) input = value_of(input);
     for (NodeDef& node : *graph_.mutable_node())
-      if (taken.contains(node.name()) || makes_optional(node)) only_wait(node);
+      if (taken.contains(node.name()) || makes_optional(node)) take_away(node);
     for (NodeDef& node : *graph_.mutable_node())
       if (node.op() == "IdentityN" || node.op() == "Identity") forget_optionals(node);
   }
 
  private:
   const NodeDef* find(const std::string& value) const {
-    const auto at = places_.find(maker_name(value));
+    const auto at = places_.find(node_of(value));
     return at == places_.end() ? nullptr : &graph_.node(at->second);
   }
 
@@ -69,8 +61,8 @@ class OptionalLowering {
         maker = node;
       } else if (node->op() == "Select" && node->input_size() > 2) {
         open.insert(open.end(), {node->input(1), node->input(2)});
-      } else if (node->op().starts_with("Identity") && number_of_output(at) < node->input_size()) {
-        open.push_back(node->input(number_of_output(at)));
+      } else if (node->op().starts_with("Identity") && output_of(at) < node->input_size()) {
+        open.push_back(node->input(output_of(at)));
       } else if (node->op() != "OptionalNone") {
         return nullptr;
       }
@@ -88,22 +80,17 @@ class OptionalLowering {
     });
   }
 
-  void only_wait(NodeDef& node) {
+  void take_away(NodeDef& node) {
     is_gone_.insert(node.name());
-    node.set_op("NoOp");
-    node.clear_attr();
-    auto* inputs = node.mutable_input();
-    inputs->erase(std::remove_if(inputs->begin(), inputs->end(),
-                                 [](const std::string& input) { return !input.starts_with('^'); }),
-                  inputs->end());
+    only_wait(node);
   }
 
   /// The node of a conditional is there to be waited for; who reads its outputs reads past it.
   void forget_optionals(NodeDef& node) {
     const auto is_gone = [&](const std::string& input) {
-      return !input.starts_with('^') && is_gone_.contains(maker_name(input));
+      return !input.starts_with('^') && is_gone_.contains(node_of(input));
     };
-    if (std::any_of(node.input().begin(), node.input().end(), is_gone)) only_wait(node);
+    if (std::any_of(node.input().begin(), node.input().end(), is_gone)) take_away(node);
   }
 
   GraphDef& graph_;

@@ -7,17 +7,11 @@
 #include <unordered_map>
 
 #include "engine/import/convert.h"
+#include "engine/import/node_inputs.h"
 #include "engine/import/unroll_loops.h"
 
 namespace braid {
 namespace {
-
-/// "node:1" -> node, 1.
-std::pair<std::string, int> node_and_output(const std::string& value) {
-  const std::size_t colon = value.rfind(':');
-  if (colon == std::string::npos) return {value, 0};
-  return {value.substr(0, colon), std::atoi(value.c_str() + colon + 1)};
-}
 
 /// A list is a tensor whose rows are its elements, or elements one by one; those that were not set are zeros.
 struct TensorList {
@@ -54,21 +48,12 @@ class ListLowering {
   /// The node of a call is there to be waited for; who reads its outputs reads past it.
   void forget_lists(NodeDef& node) const {
     const auto is_gone = [&](const std::string& input) {
-      const auto at = places_.find(node_and_output(input).first);
+      const auto at = places_.find(split_value(input).first);
       return at != places_.end() && gone_.contains(at->second);
     };
     if (!node.op().starts_with("Identity") || std::none_of(node.input().begin(), node.input().end(), is_gone))
       return;
     only_wait(node);
-  }
-
-  static void only_wait(NodeDef& node) {
-    node.set_op("NoOp");
-    node.clear_attr();
-    auto* inputs = node.mutable_input();
-    inputs->erase(std::remove_if(inputs->begin(), inputs->end(),
-                                 [](const std::string& input) { return !input.starts_with('^'); }),
-                  inputs->end());
   }
 
   static bool is_list_op(const NodeDef& node) { return node.op().starts_with("TensorList"); }
@@ -79,7 +64,7 @@ class ListLowering {
 
   /// The list that a value is, with all before it visited.
   const TensorList* list_of(const std::string& value) {
-    const auto [name, output] = node_and_output(value);
+    const auto [name, output] = split_value(value);
     const auto at = places_.find(name);
     if (output != 0 || at == places_.end()) return nullptr;
     visit(at->second);
@@ -95,7 +80,7 @@ class ListLowering {
 
   /// What a pop gives, under the name of its value.
   std::string popped(const std::string& value) {
-    const auto [name, output] = node_and_output(value);
+    const auto [name, output] = split_value(value);
     const auto at = output == 1 ? places_.find(name) : places_.end();
     if (at == places_.end()) return value;
     visit(at->second);
@@ -153,8 +138,9 @@ class ListLowering {
   }
 
   void push_back(int place, const NodeDef& node, const TensorList& given) {
+    if (node.attr().contains(kDataDecides)) return;
     auto list = by_element(node, given);
-    if (!list || node.attr().contains(kDataDecides)) return;
+    if (!list) return;
     list->elements[list->size++] = node.input(1);
     make(place, std::move(*list));
   }
@@ -243,14 +229,9 @@ class ListLowering {
 
   NodeDef& rewrite(int place, const char* op, const std::vector<std::string>& inputs) {
     NodeDef& node = *graph_.mutable_node(place);
-    std::vector<std::string> controls;
-    for (const std::string& input : node.input())
-      if (input.starts_with('^')) controls.push_back(input);
     node.set_op(op);
-    node.clear_input();
     node.clear_attr();
-    for (const std::string& input : inputs) node.add_input(input);
-    for (const std::string& control : controls) node.add_input(control);
+    replace_data_inputs(node, inputs);
     return node;
   }
 

@@ -6,8 +6,9 @@
 
 namespace braid {
 
-/// TensorListFromTensor, Reserve, GetItem, SetItem, Stack, Length and Identities of lists become nodes of
-/// tensors, where the places that are read and written are known. What stays is for the importer to refuse.
+/// Lists that are made of tensors, reserved or empty, what reads and writes their elements, pushes and pops
+/// them, stacks and counts them, and Identities and sums of lists become nodes of tensors, where places and
+/// sizes are known. What stays is for the importer to refuse.
 /// REQUIRES: functions are inlined.
 void lower_tensor_lists(GraphDef& graph);
 

@@ -10,24 +10,15 @@
 #include "base/error.h"
 #include "engine/import/branch_gates.h"
 #include "engine/import/convert.h"
+#include "engine/import/function_values.h"
 #include "engine/import/import.h"
+#include "engine/import/node_inputs.h"
 #include "engine/ir/op.h"
 
 namespace braid {
 namespace {
 
 constexpr int kMostTurns = 1024, kMostNodes = 1 << 18;
-
-/// "node:1" -> node, 1.
-std::pair<std::string, int> split_value(const std::string& value) {
-  const std::size_t colon = value.rfind(':');
-  if (colon == std::string::npos) return {value, 0};
-  return {value.substr(0, colon), std::atoi(value.c_str() + colon + 1)};
-}
-
-std::string value_of_call(const std::string& call, std::size_t output) {
-  return output == 0 ? call : call + ":" + std::to_string(output);
-}
 
 /// What `value` is made of, as a graph of its own.
 GraphDef above(const GraphDef& graph, const std::string& value,
@@ -256,7 +247,7 @@ class Unrolling {
     const std::string body = call(loop_.body, "turn", given);
     if (!alive_.empty()) gate_reads(graph_, inside, alive_, true);
     for (std::size_t v = 0; v < values_.size(); ++v) {
-      std::string next = resolved_(value_of_call(body, v));
+      std::string next = resolved_(value_of(body, static_cast<int>(v)));
       if (next != given[v]) values_[v] = std::move(next);
     }
     if (alive_.empty()) {
