@@ -12,6 +12,7 @@
 #include "engine/program/program.h"
 #include "proto/job.pb.h"
 #include "worker/strategies/group_ops.h"
+#include "worker/strategies/group_values.h"
 #include "worker/strategies/sliced_strategy.h"
 #include "worker/strategies/tensor_rewrite.h"
 #include "worker/strategies/tensor_text.h"
