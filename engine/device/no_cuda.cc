@@ -4,7 +4,6 @@
 #include "engine/device/activity.h"
 #include "engine/device/device_health.h"
 #include "engine/device/gather_rows.h"
-#include "engine/device/generated_kernels.h"
 
 namespace braid {
 
@@ -29,11 +28,5 @@ void gather_rows_now(Accelerator&, void*, const void*, std::span<const std::int6
 
 void begin_device_work(const char*, const char*) noexcept {}
 void end_device_work() noexcept {}
-
-std::vector<KernelCache::Code> generated_kernels(std::span<const std::string> sources,
-                                                 std::span<const char* const>, std::string& why) {
-  why = "this build has no CUDA";
-  return std::vector<KernelCache::Code>(sources.size());
-}
 
 }  // namespace braid

@@ -8,7 +8,7 @@
 #include "engine/ir/op.h"
 #include "engine/ops/optimizer/optimizer_attrs.h"
 #include "engine/program/program.h"
-#include "tests/support/missing.h"
+#include "tests/engine/testing/assumed_kernels.h"
 
 namespace braid::testing {
 namespace {
@@ -116,7 +116,7 @@ TEST_F(BagUpdatesTest, ColumnsThatShareATableJoinTheirSums) {
 }
 
 TEST_F(BagUpdatesTest, OnADeviceTablesAreReadByOneNodeAndUpdatedByOne) {
-  if (!OpRegistry::global().require("braid.BagMany").cuda) GTEST_SKIP() << missing::kCudaKernels;
+  assume_cuda_kernels();
   bag({table("t", 9), feed("a", DType::Int64, {5, 3})});
   bag({table("u", 7), feed("b", DType::Int64, {5, 1})});
   bag({table("v", 6), feed("c", DType::Int64, {5, 2})});

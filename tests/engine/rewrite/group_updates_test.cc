@@ -1,5 +1,4 @@
-// Which updates and gathers of a device's program become one node. Compiling needs no device, only the CUDA
-// kernels.
+// Which updates and gathers of a device's program become one node. Compiling needs no device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +7,7 @@
 #include "engine/ir/op.h"
 #include "engine/ops/optimizer/optimizer_attrs.h"
 #include "engine/program/program.h"
-#include "tests/support/missing.h"
+#include "tests/engine/testing/assumed_kernels.h"
 
 namespace braid::testing {
 namespace {
@@ -17,9 +16,7 @@ class GroupUpdatesTest : public ::testing::Test {
  protected:
   using Ops = std::vector<std::string>;
 
-  void SetUp() override {
-    if (!OpRegistry::global().require("braid.ApplyOptimizerMany").cuda) GTEST_SKIP() << missing::kCudaKernels;
-  }
+  void SetUp() override { assume_cuda_kernels(); }
 
   ValueRef add(const std::string& name, const std::string& op, std::vector<ValueRef> inputs, AttrMap attrs) {
     Node node;

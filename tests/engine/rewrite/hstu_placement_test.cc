@@ -1,18 +1,18 @@
 // A step of the model hstu on a device: everything that computes is there, so that a step is one captured
-// graph. Compiles only; needs no GPU.
+// graph. Compiled only.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "engine/ir/op.h"
 #include "engine/program/program.h"
 #include "tests/engine/rewrite/mixed_models.h"
-#include "tests/support/missing.h"
+#include "tests/engine/testing/assumed_kernels.h"
 
 namespace braid::testing {
 namespace {
 
 TEST(HstuOnDevice, NothingOfAStepRunsOnTheHost) {
-  if (!OpRegistry::global().require("braid.RaggedAttention").cuda) GTEST_SKIP() << missing::kCudaKernels;
+  assume_cuda_kernels();
   const MixedModel model = zoo_model("hstu");
   for (const DType half : {DType::Float32, DType::BFloat16})
     for (const bool fusion : {false, true}) {
