@@ -20,6 +20,7 @@ namespace {
 /// What a node has to do, by the cost model.
 struct Work {
   Cost cost;
+  double us = 0;  // predicted
   std::string op;
 };
 
@@ -36,9 +37,20 @@ std::map<std::string, Work> work_by_name(const Program& program) {
     Work& of = op.op == "braid.Fused" ? work[kernel_of(program, op)] : work[op.name];
     of.cost.bytes += cost.bytes;
     of.cost.flops += cost.flops;
+    of.us += op.cost_us;
     of.op = op.op;
   }
   return work;
+}
+
+/// What the cost model says beside what was measured, of all nodes of an op.
+void print_by_op(const Program& program, const std::map<std::string, double>& measured) {
+  std::map<std::string, double> predicted;
+  for (const ProgramOp& op : program.ops) predicted[op.op] += op.cost_us;
+  fmt::print("  predicted: {:.1f} us on these streams, {:.1f} on one; by op, measured and predicted:\n",
+             program.stats.step_us, program.stats.serial_us);
+  for (const auto& [op, us] : measured)
+    if (us > 5) fmt::print("  {:>9.1f} us {:>9.1f} predicted  {}\n", us, predicted[op], op);
 }
 
 /// Whatever regions read and write, by the names that their kernels have.
@@ -114,18 +126,23 @@ void profile(TimedSteps& steps, const std::vector<std::vector<Tensor>>& batches,
   std::sort(sorted.begin(), sorted.end(),
             [](const auto& a, const auto& b) { return a.second.us > b.second.us; });
   const std::map<std::string, Work> work = work_by_name(steps.program());
+  std::map<std::string, double> measured;  // by op
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     const auto& [name, sum] = sorted[i];
     const double each = sum.us / count;
     alone += each;
-    if (i >= top) continue;
     const auto known = work.find(name);
+    measured[known == work.end() ? "" : known->second.op] += each;
+    if (i >= top) continue;
     const Work of = known == work.end() ? Work{} : known->second;
-    fmt::print("  {:>9.1f} us {:>5.1f} pieces, stream {}, {:>6.0f} GB/s {:>6.1f} TFLOP/s  {} {}\n", each,
-               sum.pieces / count, sum.stream, of.cost.bytes / each / 1e3, of.cost.flops / each / 1e6, of.op,
-               name.substr(0, 90));
+    fmt::print(
+        "  {:>9.1f} us {:>5.1f} pieces, stream {}, {:>6.0f} GB/s {:>6.1f} TFLOP/s, {:>8.1f} predicted  {} "
+        "{}\n",
+        each, sum.pieces / count, sum.stream, of.cost.bytes / each / 1e3, of.cost.flops / each / 1e6, of.us,
+        of.op, name.substr(0, 90));
   }
   fmt::print("  {:.1f} us of {} nodes in all\n", alone, sorted.size());
+  print_by_op(steps.program(), measured);
 }
 
 }  // namespace braid::bench

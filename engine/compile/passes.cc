@@ -62,6 +62,8 @@ constexpr auto kPasses = std::to_array<Pass>({
      "zeros beside columns, so that products read aligned rows"},
     {"pool_order", "rewrite", kDevice, order_pools,
      "max pooling before what is done to each element, and after its gradient"},
+    {"pool_places", "rewrite", kDevice, keep_pool_places,
+     "max pooling keeps the places that it took, and its gradient reads these"},
     {"fuse", "rewrite", kDevice, fuse, "chains of short nodes become one node"},
     {"join_outputs", "rewrite", kDevice, join_outputs, "parts that are joined are written where they belong"},
     {"heads", "rewrite", kDevice, fuse_heads, "one node for the gradients of a head of one output"},

@@ -20,10 +20,15 @@ bool is_large(const OutputInfo& info) {
          shape[shape.rank() - 1] >= kLeastColumns;
 }
 
-/// Followers that average a few elements: they pass halves on, as moves do, whether somebody wants them or
-/// all who read them can.
+/// Followers that take or average a few elements: they pass halves on, as moves do, whether somebody wants
+/// them or all who read them can.
 bool passes_on(const Node& node) {
-  static const Pattern pooling{"AvgPool", "AvgPoolGrad"};
+  static const Pattern pooling{"AvgPool",
+                               "AvgPoolGrad",
+                               "braid.MaxPoolPlaces",
+                               "braid.MaxPoolPlaces3D",
+                               "braid.MaxPoolPlacesGrad",
+                               "braid.MaxPoolPlacesGrad3D"};
   return pooling.names(node);
 }
 

@@ -42,6 +42,9 @@ void pad_gemms(Plan& plan);
 /// On a device: max pooling before what is done to each element, and after its gradient.
 void order_pools(Plan& plan);
 
+/// On a device: max pooling keeps the places that it took, and its gradient reads these.
+void keep_pool_places(Plan& plan);
+
 /// Puts chains of short nodes of a device's program into one.
 void fuse(Plan& plan);
 

@@ -9,6 +9,7 @@ braid_op_family(nn
     fused_batch_norm
     l2_loss
     pool2d
+    pool_places
     sigmoid_cross_entropy
     softmax
     top_k

@@ -240,7 +240,7 @@ void register_pool2d(OpRegistry& registry) {
   average.gradient = average_gradient;
   average.cpu = prepare_forward<false>;
   // MaxPool stays float32: its gradient finds by their values which elements were taken, and would find none
-  // where the output is rounded and the images are not.
+  // where the output is rounded and the images are not. braid.MaxPoolPlaces takes halves.
   registry.add(std::move(max));
   registry.add(takes_halves(std::move(average), {.kind = HalfKind::Follower, .inputs = {0}, .outputs = {0}}));
   registry.add({.name = "MaxPoolGrad",

@@ -224,8 +224,11 @@ TEST(MixedPrecisionTest, RegionsReadAndStoreHalvesAndComputeInFloat32) {
   EXPECT_GE(of_halves, 6) << "forward and backward of each layer";
 }
 
-TEST(MixedPrecisionTest, ImagesAreHalvesFromConvolutionToConvolution) {
-  constexpr std::int64_t kImages = 8, kSide = 12, kChannels = 16;
+constexpr std::int64_t kImages = 8;
+
+/// Three convolutions with Tanh, pooling behind the first two.
+Differentiated images_with(const char* pooling) {
+  constexpr std::int64_t kSide = 12, kChannels = 16;
   using Ints = std::vector<std::int64_t>;
   GraphBuilder b;
   Output x = b.placeholder("x", DType::Float32, Shape{kImages, kSide, kSide, kChannels});
@@ -233,15 +236,35 @@ TEST(MixedPrecisionTest, ImagesAreHalvesFromConvolutionToConvolution) {
   const AttrMap quarters{{"ksize", Ints{1, 2, 2, 1}}, {"strides", Ints{1, 2, 2, 1}}, {"padding", "SAME"}};
   for (const char* layer : {"first", "second"}) {
     const Output filter = b.read(b.variable(layer, Shape{3, 3, kChannels, kChannels}, {}));
-    x = b.op("AvgPool", {b.op("Tanh", {b.op("Conv2D", {x, filter}, same)})}, quarters);
+    x = b.op(pooling, {b.op("Tanh", {b.op("Conv2D", {x, filter}, same)})}, quarters);
   }
   const Output last = b.read(b.variable("last", Shape{3, 3, kChannels, kChannels}, {}));
   x = b.op("Tanh", {b.op("Conv2D", {x, last}, same)});
   const Output axes = b.constant(Tensor::from<std::int32_t>({2}, std::vector<std::int32_t>{1, 2}));
   const Output means = b.op("Mean", {x, axes});
-  const Differentiated model = differentiated(b, b.reduce_mean(b.op("Square", {means})),
-                                              {{"x", random_floats({kImages, kSide, kSide, kChannels}, 1)}});
-  const auto program = compiled(model, precision_options(DType::BFloat16, Domain::Host, true));
+  return differentiated(b, b.reduce_mean(b.op("Square", {means})),
+                        {{"x", random_floats({kImages, kSide, kSide, kChannels}, 1)}});
+}
+
+TEST(MixedPrecisionTest, MaxPoolsOfADeviceTakeHalvesAndKeepPlaces) {
+  const auto program =
+      compiled(images_with("MaxPool"), precision_options(DType::BFloat16, Domain::Device, true));
+  using Types = std::multiset<std::string>;
+  EXPECT_EQ(inputs_of(*program, "braid.MaxPoolPlaces"), (Types{"bfloat16", "bfloat16"})) << note_of(*program);
+  EXPECT_EQ(inputs_of(*program, "braid.MaxPoolPlacesGrad"), (Types{"uint8", "uint8"}));
+  for (const ProgramOp& op : program->ops) {
+    if (op.op != "braid.MaxPoolPlacesGrad") continue;
+    const Node& node = program->graph.node(op.node);
+    EXPECT_EQ(program->graph.info(node.inputs[1]).dtype, DType::BFloat16) << op.name;
+    EXPECT_EQ(node.outputs[0].dtype, DType::BFloat16) << op.name;
+  }
+  const auto host = compiled(images_with("MaxPool"), precision_options(DType::BFloat16, Domain::Host, true));
+  EXPECT_EQ(inputs_of(*host, "MaxPool"), (Types{"float32", "float32"}));
+}
+
+TEST(MixedPrecisionTest, ImagesAreHalvesFromConvolutionToConvolution) {
+  const auto program =
+      compiled(images_with("AvgPool"), precision_options(DType::BFloat16, Domain::Host, true));
   using Types = std::multiset<std::string>;
   const Types three{"bfloat16", "bfloat16", "bfloat16"};
   EXPECT_EQ(inputs_of(*program, "Conv2D"), three) << note_of(*program);

@@ -81,8 +81,8 @@ TEST(PoolOrderTest, ActivationsAndTheirGradientsAreOfPooledImages) {
   EXPECT_EQ(elements_of(*program, "Tanh"), 4 * 2 * 2 * 5);
   EXPECT_EQ(elements_of(*program, "TanhGrad"), 4 * 2 * 2 * 5);
   EXPECT_EQ(elements_of(*program, "BiasAdd"), 4 * 4 * 4 * 4 + 4 * 2 * 2 * 5);
-  EXPECT_EQ(count_ops(*program, "MaxPool"), 2);
-  EXPECT_EQ(count_ops(*program, "MaxPoolGrad"), 2);
+  EXPECT_EQ(count_ops(*program, "braid.MaxPoolPlaces"), 2);
+  EXPECT_EQ(count_ops(*program, "braid.MaxPoolPlacesGrad"), 2);
   expect_variables_of_a_step(made.model(), *program);
 }
 
@@ -106,7 +106,7 @@ TEST(PoolOrderTest, AFunctionThatOthersReadStays) {
 TEST(PoolOrderTest, FunctionsThatFallStay) {
   const ImageModel made({{.activation = "Neg"}, {.activation = "Square"}});
   const auto program = compile_for(made.model());
-  EXPECT_EQ(elements_of(*program, "MaxPool"), 4 * 4 * 4 * 4 + 4 * 2 * 2 * 5);
+  EXPECT_EQ(elements_of(*program, "braid.MaxPoolPlaces"), 4 * 4 * 4 * 4 + 4 * 2 * 2 * 5);
   EXPECT_EQ(count_ops(*program, "braid.FusedConv2D"), 2) << "convolution and bias";
   expect_variables_of_a_step(made.model(), *program);
 }
@@ -116,6 +116,38 @@ TEST(PoolOrderTest, OnTheHostNothingMoves) {
   const auto program = compile_for(made.model(), Domain::Host);
   EXPECT_EQ(elements_of(*program, "Relu"), 4 * 8 * 8 * 4);
   EXPECT_EQ(count_ops(*program, "braid.FusedConv2D"), 0);
+}
+
+/// The places' bits are those of values: windows that a byte does not count, and gradients of other values,
+/// stay.
+TEST(PoolPlacesTest, LargeWindowsAreCompared) {
+  const ImageModel made({{.activation = "Tanh", .window = 16}});
+  const auto program = compile_for(made.model());
+  EXPECT_EQ(count_ops(*program, "MaxPool"), 1);
+  EXPECT_EQ(count_ops(*program, "MaxPoolGrad"), 1);
+  EXPECT_EQ(count_ops(*program, "braid.MaxPoolPlaces"), 0);
+  expect_variables_of_a_step(made.model(), *program);
+}
+
+TEST(PoolPlacesTest, APoolThatIsNotTrainedStaysOne) {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, Shape{2, 8, 8, 16});
+  const AttrMap quarters{{"ksize", Ints{1, 2, 2, 1}}, {"strides", Ints{1, 2, 2, 1}}};
+  Towers made;
+  const Output y = b.op("Neg", {b.op("MaxPool", {x}, quarters)});
+  made.graph = import_graph(b.graph());
+  made.request.feeds = {{"x", DType::Float32, Shape{2, 8, 8, 16}}};
+  made.request.fetches = {y.name()};
+  EXPECT_EQ(count_ops(*compile_for(made), "MaxPool"), 1);
+  CompileOptions halves;
+  halves.domain = Domain::Device;
+  halves.precision.half = DType::BFloat16;
+  const auto program = compile(made.graph, made.request, halves);
+  EXPECT_EQ(count_ops(*program, "braid.MaxPoolPlaces"), 1);
+  for (const ProgramOp& op : program->ops)
+    if (op.op == "braid.MaxPoolPlaces") {
+      EXPECT_EQ(program->graph.node(op.node).outputs[1].shape, Shape{0}) << "none are kept";
+    }
 }
 
 TEST(ImageLayersTest, ConvolutionBiasResidualAndReluAreOneNode) {

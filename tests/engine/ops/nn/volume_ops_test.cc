@@ -167,6 +167,10 @@ TEST_P(VolumeOps, PoolingAndItsGradientsFollowTheDefinition) {
   expect_near(run_op("MaxPool3DGrad", {x, y, dy}, attrs)[0], all_dx, 1e-12);
   attrs.set("_first_maximum", true);
   expect_near(run_op("MaxPool3DGrad", {x, y, dy}, attrs)[0], first_dx, 1e-12);
+  const std::vector<Tensor> kept = run_op("braid.MaxPoolPlaces3D", {x}, attrs);
+  expect_near(kept[0], max, 0);
+  attrs.set("image_shape", Ints(x.shape().dims().begin(), x.shape().dims().end()));
+  expect_near(run_op("braid.MaxPoolPlacesGrad3D", {kept[1], dy}, attrs)[0], first_dx, 1e-12);
 }
 
 const VolumeGeometry kVolumes[] = {

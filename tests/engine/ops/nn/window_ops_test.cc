@@ -69,6 +69,12 @@ struct Geometry {
   }
 };
 
+/// Attributes of a gradient that is told the shape of its images.
+AttrMap with_shape(AttrMap attrs, const Shape& shape) {
+  attrs.set("image_shape", Ints(shape.dims().begin(), shape.dims().end()));
+  return attrs;
+}
+
 /// visit(image, out y, out x, in y, in x, kernel y, kernel x) for all positions inside the input.
 template <class Visit>
 void for_all_taps(const Geometry& g, Visit visit) {
@@ -164,6 +170,10 @@ TEST_P(PoolingOps, PoolingAndItsGradientsFollowTheDefinition) {
   const Tensor y = run_op("MaxPool", {x}, attrs)[0];
   expect_close(y, max, 0);
   expect_close(run_op("MaxPoolGrad", {x, y, dy}, attrs)[0], max_dx, 1e-12);
+  const std::vector<Tensor> kept = run_op("braid.MaxPoolPlaces", {x}, attrs);
+  expect_close(kept[0], max, 0);
+  expect_close(run_op("braid.MaxPoolPlacesGrad", {kept[1], dy}, with_shape(attrs, x.shape()))[0], max_dx,
+               1e-12);
   expect_close(run_op("AvgPool", {x}, attrs)[0], mean, 1e-12);
   const Tensor sizes = Tensor::from<std::int64_t>(
       {4}, std::vector<std::int64_t>(x.shape().dims().begin(), x.shape().dims().end()));
@@ -217,6 +227,43 @@ TEST(MaxPoolGradTest, GoesToTheFirstOfEqualMaxima) {
   const Tensor x = f64({1, 2, 2, 1}, {3, 5, 5, 5});
   const Tensor dx = run_op("MaxPoolGrad", {x, f64({1, 1, 1, 1}, {5}), f64({1, 1, 1, 1}, {7})}, attrs)[0];
   EXPECT_EQ(to_doubles(dx), (std::vector<double>{0, 7, 0, 0}));
+}
+
+/// Halves round what they store, and the gradient goes where float32's goes all the same.
+TEST(MaxPoolPlacesTest, RoundedMaximaHaveTheSameGradient) {
+  const AttrMap attrs{{"ksize", Ints{1, 3, 3, 1}}, {"strides", Ints{1, 2, 2, 1}}};
+  const Tensor x = converted(random_f64({3, 9, 9, 5}, 1), DType::Float32);
+  AttrMap halves = attrs;
+  halves.set("_half_outputs", Ints{0});
+  halves.set("_half_type", DType::BFloat16);
+  const std::vector<Tensor> wide = run_op("braid.MaxPoolPlaces", {x}, attrs),
+                            narrow = run_op("braid.MaxPoolPlaces", {x}, halves);
+  EXPECT_EQ(narrow[0].dtype(), DType::BFloat16);
+  EXPECT_EQ(to_doubles(narrow[1]), to_doubles(wide[1]));
+  for (const double place : to_doubles(wide[1])) EXPECT_TRUE(place >= 1 && place <= 9) << place;
+}
+
+TEST(MaxPoolPlacesTest, WhatNoPlaceHoldsHasNone) {
+  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  const AttrMap attrs{{"ksize", Ints{1, 1, 2, 1}}, {"strides", Ints{1, 1, 2, 1}}};
+  const Tensor x = f64({1, 1, 10, 1}, {nan, nan, -inf, nan, nan, 2, 3, 3, 1, inf});
+  const std::vector<Tensor> kept = run_op("braid.MaxPoolPlaces", {x}, attrs);
+  EXPECT_EQ(to_doubles(kept[1]), (std::vector<double>{0, 0, 2, 1, 2}));
+  const Tensor dx = run_op("braid.MaxPoolPlacesGrad", {kept[1], f64({1, 1, 5, 1}, {1, 2, 3, 4, 5})},
+                           with_shape(attrs, x.shape()))[0];
+  EXPECT_EQ(to_doubles(dx), (std::vector<double>{0, 0, 0, 0, 0, 3, 4, 0, 0, 5}));
+}
+
+TEST(MaxPoolPlacesTest, RefusesWindowsThatAByteDoesNotCount) {
+  const AttrMap attrs{{"ksize", Ints{1, 16, 16, 1}}};
+  EXPECT_NE(refusal("braid.MaxPoolPlaces", {random_f64({1, 16, 16, 1}, 1)}, attrs).find("255"),
+            std::string::npos);
+  const AttrMap small{{"ksize", Ints{1, 2, 2, 1}}};
+  EXPECT_NE(refusal("braid.MaxPoolPlacesGrad",
+                    {Tensor(DType::UInt8, Shape{1, 2, 2, 1}), random_f64({1, 2, 2, 1}, 1)},
+                    with_shape(small, Shape{1, 4, 4, 1}))
+                .find("do not give it"),
+            std::string::npos);
 }
 
 /// A filter that no cache holds: the images are cut into fewer blocks, and what two halves of them give is
