@@ -4,8 +4,8 @@ usage: torch_graphs.py export FOLDER [--models a,b]
        torch_graphs.py check FOLDER [--models a,b] [--limit 1e-5]
        torch_graphs.py time [--models a,b] [--batches 256,4096] [--precision TF32|BF16]
 
-The models are those of graphs_first.py, graphs_second.py, graphs_third.py and graphs_fourth.py; --models takes `first`,
-`second`, `third`, `fourth` and names. `export` writes FOLDER/NAME.onnx, whose inputs are the model's columns and whose outputs are `loss` and
+The models are those of graphs_first.py to graphs_fifth.py; --models takes `first`, `second`, `third`, `fourth`, `fifth`
+and names. --no-dropout leaves out what is random, for `check`. `export` writes FOLDER/NAME.onnx, whose inputs are the model's columns and whose outputs are `loss` and
 `prediction`, and FOLDER/models.json with these columns; it needs onnx and no GPU. `check` trains these files for 20 steps
 of SGD with Braid's Python package on the CPU, beside PyTorch on the same rows, and prints the largest relative difference
 of the losses. `time` prints a JSON line a model and batch: microseconds of a step (forward, backward, SGD), inputs fixed
@@ -22,15 +22,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import graphs_fifth
 import graphs_first
 import graphs_fourth
 import graphs_second
 import graphs_third
 
-SETS = {"first": graphs_first, "second": graphs_second, "third": graphs_third, "fourth": graphs_fourth}
-COLUMNS = graphs_first.COLUMNS | graphs_second.COLUMNS | graphs_third.COLUMNS | graphs_fourth.COLUMNS
-MODELS = graphs_first.MODELS | graphs_second.MODELS | graphs_third.MODELS | graphs_fourth.MODELS
-YES_NO = graphs_first.YES_NO + graphs_second.YES_NO + graphs_third.YES_NO + graphs_fourth.YES_NO
+SETS = {"first": graphs_first, "second": graphs_second, "third": graphs_third, "fourth": graphs_fourth, "fifth": graphs_fifth}
+COLUMNS = {name: columns for models in SETS.values() for name, columns in models.COLUMNS.items()}
+MODELS = {name: model for models in SETS.values() for name, model in models.MODELS.items()}
+YES_NO = tuple(name for models in SETS.values() for name in models.YES_NO)
 
 
 class WithLoss(nn.Module):
@@ -175,7 +176,10 @@ def main():
     timed.add_argument("--autotune", action="store_true")
     for way in (out, checked, timed):
         way.add_argument("--models", default=",".join(MODELS))
+        way.add_argument("--no-dropout", action="store_true")
     args = parser.parse_args()
+    if args.no_dropout:
+        graphs_fifth.DROP = 0
     return {"export": export, "check": check, "time": time_all}[args.way](args)
 
 

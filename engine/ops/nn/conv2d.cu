@@ -75,9 +75,9 @@ struct Pass {
     in_step = conv.in_image();
     out_step = conv.out_image();
     outer_step = nchw ? conv.in_c : 1;
-    cuda::OwnConvolution own;
-    if (!is_half(dtype))
-      own = [pass](const Convolution& part) { return cuda::prepare_few_channels(part, pass); };
+    const cuda::OwnConvolution own = [pass, type](const Convolution& part) {
+      return cuda::prepare_few_channels(part, pass, type);
+    };
     frame = {.outer = 0,
              .d = conv.in_d,
              .h = conv.in_h,

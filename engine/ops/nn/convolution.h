@@ -37,8 +37,12 @@ struct Convolution {
 /// under `filter`; sizes may be unknown. Calls `fail` when the attributes and shapes make none.
 Convolution make_convolution(const Node& node, const Shape& in, const Shape& filter, const Fail& fail);
 
+/// Whether a device has kernels of its own for so few channels under this filter (few_channels.h).
+/// REQUIRES: known sizes.
+bool has_few_channels(const Convolution& conv);
+
 /// Whether a device is faster with halves: cuDNN reads them in vectors of eight channels, and the few
-/// channels of an image have kernels of float32 (few_channels.h).
+/// channels of an image have kernels of their own, but for the image's gradient.
 bool halves_pay(const Node& node, std::span<const OutputInfo> inputs);
 
 /// Inputs: images, filter. Output: images.

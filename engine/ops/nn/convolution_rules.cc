@@ -1,6 +1,7 @@
 // From a node's attributes and shapes to a Convolution, and what follows from these.
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "engine/ops/nn/convolution.h"
 
 namespace braid {
@@ -42,12 +43,28 @@ Convolution make_convolution(const Node& node, const Shape& in, const Shape& fil
   return conv;
 }
 
+bool has_few_channels(const Convolution& conv) {
+  constexpr std::int64_t kMostPacks = 64;  // of four outputs
+  const std::int64_t packs = conv.out_c / 4, side = conv.window.h.kernel;
+  const bool is_plain = !conv.window.axes.nchw() && !conv.window.axes.volumes() && conv.groups == 1;
+  const bool has_packs =
+      conv.out_c % 4 == 0 && packs > 0 && packs <= kMostPacks && (packs & (packs - 1)) == 0;
+  const bool has_kernel = (side == 3 && conv.in_c >= 1 && conv.in_c <= 4) || (side == 5 && conv.in_c == 1);
+  return is_plain && has_packs && has_kernel && conv.window.w.kernel == side;
+}
+
 bool halves_pay(const Node& node, std::span<const OutputInfo> inputs) {
   constexpr std::int64_t kVector = 8;
   const bool makes_filter = node.op->name.find("BackpropFilter") != std::string::npos;
+  const bool makes_images = node.op->name.find("BackpropInput") != std::string::npos;
   const Shape& filter = makes_filter ? node.outputs[0].shape : inputs[1].shape;
   const int last = filter.rank() - 1;
-  return filter[last - 1] % kVector == 0 && filter[last] % kVector == 0;
+  if (filter[last - 1] % kVector == 0 && filter[last] % kVector == 0) return true;
+  if (makes_images || node.op->name.starts_with("Depthwise") || filter[last] % kVector != 0) return false;
+  const Fail fail = [&node](const std::string& message) {
+    throw InvalidArgument(fmt::format("node '{}': {}", node.name, message));
+  };
+  return has_few_channels(make_convolution(node, inputs[0].shape, filter, fail));
 }
 
 }  // namespace braid

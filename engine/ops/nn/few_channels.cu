@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/ops/common/cuda/launch.cuh"
+#include "engine/ops/common/half.h"
 
 namespace braid::cuda {
 namespace {
@@ -10,7 +11,6 @@ namespace {
 using Four = Pack<float, 4>;
 
 constexpr int kFewBlocks = 132 * 3;  // whose sums of a filter's gradient are added
-constexpr int kMostPacks = 64;       // of outputs
 
 /// Sizes of a convolution; what the template has is left out.
 struct Sizes {
@@ -33,8 +33,8 @@ struct Sizes {
 };
 
 /// The images' elements under the window of a pixel of the output, zeros outside.
-template <int kSide, int kChannels>
-__device__ void load_window(const Sizes& s, const float* images, std::uint32_t pixel,
+template <int kSide, int kChannels, class T>
+__device__ void load_window(const Sizes& s, const T* images, std::uint32_t pixel,
                             float (&taps)[kSide * kSide * kChannels]) {
   const std::uint32_t line = pixel / s.out_w, image = line / s.out_h;
   const int top = static_cast<int>(line - image * s.out_h) * s.stride_h - s.pad_h;
@@ -50,18 +50,19 @@ __device__ void load_window(const Sizes& s, const float* images, std::uint32_t p
           kChannels;
 #pragma unroll
       for (int i = 0; i < kChannels; ++i)
-        taps[(r * kSide + c) * kChannels + i] = inside ? images[at + static_cast<std::uint32_t>(i)] : 0.0F;
+        taps[(r * kSide + c) * kChannels + i] =
+            inside ? static_cast<float>(images[at + static_cast<std::uint32_t>(i)]) : 0.0F;
     }
 }
 
-template <int kSide, int kChannels>
+template <class T, int kSide, int kChannels>
 __global__ void __launch_bounds__(kThreads)
-    forward_kernel(const __grid_constant__ Sizes s, const float* images, const float* filter, Four* outputs) {
+    forward_kernel(const __grid_constant__ Sizes s, const T* images, const T* filter, Pack<T, 4>* outputs) {
   constexpr int kTaps = kSide * kSide * kChannels;
   extern __shared__ Four weights[];  // [taps, packs]
   for (int i = static_cast<int>(threadIdx.x); i < kTaps * s.packs * 4; i += kThreads) {
     const int tap = i / (s.packs * 4), out = i - tap * s.packs * 4;
-    weights[tap * s.packs + out / 4].at[out % 4] = filter[out * kTaps + tap];
+    weights[tap * s.packs + out / 4].at[out % 4] = static_cast<float>(filter[out * kTaps + tap]);
   }
   __syncthreads();
   const int lanes = kThreads / s.packs, lane = static_cast<int>(threadIdx.x) / s.packs;
@@ -79,15 +80,18 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int e = 0; e < 4; ++e) sum.at[e] += taps[t] * weight.at[e];
     }
-    outputs[static_cast<std::int64_t>(pixel) * s.packs + pack] = sum;
+    Pack<T, 4> rounded;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) rounded.at[e] = static_cast<T>(sum.at[e]);
+    outputs[static_cast<std::int64_t>(pixel) * s.packs + pack] = rounded;
   }
 }
 
 /// Blocks' sums over pixels: [blocks, taps, outputs]. A block's threads that have the same outputs are added
 /// in a fixed order.
-template <int kSide, int kChannels>
-__global__ void __launch_bounds__(kThreads)
-    filter_kernel(const __grid_constant__ Sizes s, const float* images, const Four* gradients, Four* parts) {
+template <class T, int kSide, int kChannels>
+__global__ void __launch_bounds__(kThreads) filter_kernel(const __grid_constant__ Sizes s, const T* images,
+                                                          const Pack<T, 4>* gradients, Four* parts) {
   constexpr int kTaps = kSide * kSide * kChannels;
   __shared__ Four shared[kThreads];
   const int lanes = kThreads / s.packs, lane = static_cast<int>(threadIdx.x) / s.packs;
@@ -99,11 +103,11 @@ __global__ void __launch_bounds__(kThreads)
        pixel < s.pixels; pixel += step) {
     float taps[kTaps];
     load_window<kSide, kChannels>(s, images, pixel, taps);
-    const Four gradient = gradients[static_cast<std::int64_t>(pixel) * s.packs + pack];
+    const Pack<T, 4> gradient = gradients[static_cast<std::int64_t>(pixel) * s.packs + pack];
 #pragma unroll
     for (int t = 0; t < kTaps; ++t)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) sums[t].at[e] += taps[t] * gradient.at[e];
+      for (int e = 0; e < 4; ++e) sums[t].at[e] += taps[t] * static_cast<float>(gradient.at[e]);
   }
   // Threads of a warp with the same outputs lie `packs`, a power of two, apart.
 #pragma unroll
@@ -126,17 +130,18 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 /// A warp an element of the gradient, in the library's order [outputs, taps].
-__global__ void add_kernel(const float* parts, float* filter, int blocks, int taps, int outputs) {
+template <class T>
+__global__ void add_kernel(const float* parts, T* filter, int blocks, int taps, int outputs) {
   const int at = static_cast<int>(grid_index() / 32), lane = static_cast<int>(threadIdx.x) % 32;
   if (at >= taps * outputs) return;
   float sum = 0;
 #pragma unroll 4
   for (int b = lane; b < blocks; b += 32) sum += parts[static_cast<std::int64_t>(b) * taps * outputs + at];
   for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffU, sum, distance);
-  if (lane == 0) filter[at % outputs * taps + at / outputs] = sum;
+  if (lane == 0) filter[at % outputs * taps + at / outputs] = static_cast<T>(sum);
 }
 
-template <int kSide, int kChannels>
+template <class T, int kSide, int kChannels>
 PreparedConvolution prepare(const Convolution& conv, ConvolutionPass pass) {
   constexpr int kTaps = kSide * kSide * kChannels;
   const Sizes s(conv);
@@ -148,9 +153,9 @@ PreparedConvolution prepare(const Convolution& conv, ConvolutionPass pass) {
     const unsigned blocks = std::min(whole, 132U * 8);
     const std::size_t shared = sizeof(Four) * static_cast<std::size_t>(kTaps * s.packs);
     prepared.run = [s, blocks, shared](const ConvolutionArgs& a) {
-      launch(forward_kernel<kSide, kChannels>, blocks, kThreads, shared, a.stream, s,
-             static_cast<const float*>(a.images), static_cast<const float*>(a.filter),
-             static_cast<Four*>(a.outputs));
+      launch(forward_kernel<T, kSide, kChannels>, blocks, kThreads, shared, a.stream, s,
+             static_cast<const T*>(a.images), static_cast<const T*>(a.filter),
+             static_cast<Pack<T, 4>*>(a.outputs));
     };
     return prepared;
   }
@@ -158,40 +163,46 @@ PreparedConvolution prepare(const Convolution& conv, ConvolutionPass pass) {
   prepared.workspace_bytes = sizeof(Four) * blocks * static_cast<std::size_t>(kTaps * s.packs);
   prepared.run = [s, blocks](const ConvolutionArgs& a) {
     auto* parts = static_cast<Four*>(a.workspace);
-    launch(filter_kernel<kSide, kChannels>, blocks, kThreads, 0, a.stream, s,
-           static_cast<const float*>(a.images), static_cast<const Four*>(a.outputs), parts);
-    launch(add_kernel, blocks_for(std::int64_t{kTaps} * s.packs * 4 * 32), kThreads, 0, a.stream,
-           reinterpret_cast<const float*>(parts), static_cast<float*>(a.filter), static_cast<int>(blocks),
-           kTaps, s.packs * 4);
+    launch(filter_kernel<T, kSide, kChannels>, blocks, kThreads, 0, a.stream, s,
+           static_cast<const T*>(a.images), static_cast<const Pack<T, 4>*>(a.outputs), parts);
+    launch(add_kernel<T>, blocks_for(std::int64_t{kTaps} * s.packs * 4 * 32), kThreads, 0, a.stream,
+           reinterpret_cast<const float*>(parts), static_cast<T*>(a.filter), static_cast<int>(blocks), kTaps,
+           s.packs * 4);
   };
   return prepared;
 }
 
+template <class T>
+PreparedConvolution prepare_as(const Convolution& conv, ConvolutionPass pass) {
+  if (conv.window.h.kernel == 5) return prepare<T, 5, 1>(conv, pass);
+  switch (conv.in_c) {
+    case 1:
+      return prepare<T, 3, 1>(conv, pass);
+    case 2:
+      return prepare<T, 3, 2>(conv, pass);
+    case 3:
+      return prepare<T, 3, 3>(conv, pass);
+    default:
+      return prepare<T, 3, 4>(conv, pass);
+  }
+}
+
 }  // namespace
 
-std::optional<PreparedConvolution> prepare_few_channels(const Convolution& conv, ConvolutionPass pass) {
-  const std::int64_t packs = conv.out_c / 4, side = conv.window.h.kernel;
+std::optional<PreparedConvolution> prepare_few_channels(const Convolution& conv, ConvolutionPass pass,
+                                                        DType dtype) {
   constexpr std::int64_t kMostElements32 = (1LL << 31) - (1 << 24);  // leaves room for a step of the grid
   const bool fits = conv.batch * conv.in_h * conv.in_w * conv.in_c < kMostElements32 &&
                     conv.batch * conv.out_h * conv.out_w < kMostElements32;
-  if (pass == ConvolutionPass::BackwardInput || conv.window.axes.nchw() || conv.window.axes.volumes() ||
-      conv.groups != 1 || conv.out_c % 4 != 0 || packs > kMostPacks || (packs & (packs - 1)) != 0 ||
-      conv.window.w.kernel != side || !fits)
-    return std::nullopt;
-  if (side == 3) switch (conv.in_c) {
-      case 1:
-        return prepare<3, 1>(conv, pass);
-      case 2:
-        return prepare<3, 2>(conv, pass);
-      case 3:
-        return prepare<3, 3>(conv, pass);
-      case 4:
-        return prepare<3, 4>(conv, pass);
-      default:
-        return std::nullopt;
-    }
-  if (side == 5 && conv.in_c == 1) return prepare<5, 1>(conv, pass);
-  return std::nullopt;
+  if (pass == ConvolutionPass::BackwardInput || !has_few_channels(conv) || !fits) return std::nullopt;
+  switch (dtype) {
+    case DType::Float16:
+      return prepare_as<Float16>(conv, pass);
+    case DType::BFloat16:
+      return prepare_as<BFloat16>(conv, pass);
+    default:
+      return prepare_as<float>(conv, pass);
+  }
 }
 
 }  // namespace braid::cuda
