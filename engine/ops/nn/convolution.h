@@ -41,8 +41,12 @@ Convolution make_convolution(const Node& node, const Shape& in, const Shape& fil
 /// REQUIRES: known sizes.
 bool has_few_channels(const Convolution& conv);
 
-/// Whether a device is faster with halves: cuDNN reads them in vectors of eight channels, and the few
-/// channels of an image have kernels of their own, but for the image's gradient.
+/// Whether a device has its images or its outputs, of at most four channels, as eight (channel_padding.h): the
+/// other side has many, a multiple of eight, and channels are last. REQUIRES: known sizes.
+bool has_channels_for_eight(const Convolution& conv);
+
+/// Whether a device is faster with halves: cuDNN reads them in vectors of eight channels, and few channels
+/// can be eight.
 bool halves_pay(const Node& node, std::span<const OutputInfo> inputs);
 
 /// Inputs: images, filter. Output: images.

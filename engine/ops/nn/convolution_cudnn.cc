@@ -16,6 +16,7 @@
 #include "engine/device/kept_choices.h"
 #include "engine/ops/common/cuda/fastest.h"
 #include "engine/ops/common/halves.h"
+#include "engine/ops/nn/channel_padding.h"
 
 namespace braid::cuda {
 namespace {
@@ -191,8 +192,17 @@ std::shared_ptr<const PreparedConvolution> prepare_at_once(const PrepareContext&
       add(plan.engine, {plan.workspace_bytes, [plan, tensors = graph->tensors](const ConvolutionArgs& a) {
                           tensors.run(plan, a);
                         }});
-    if (fused || !own || alignment < 16) continue;
-    if (auto how = own(conv)) add("a kernel of our own", std::move(*how));
+    if (fused || alignment < 16) continue;
+    if (auto how = own ? own(conv) : std::nullopt) add("a kernel of our own", std::move(*how));
+    if (auto wide = is_half(dtype) ? with_eight_channels(conv) : std::nullopt) {
+      const auto padded = std::make_shared<PassGraph>(device, *wide, pass, dtype, layer, false, alignment);
+      key += padded->graph.key();
+      for (const CudnnPlan& plan : padded->graph.plans(limits))
+        add("eight channels, " + plan.engine,
+            padded_channels(conv, *wide, pass,
+                            {plan.workspace_bytes, [plan, tensors = padded->tensors](
+                                                       const ConvolutionArgs& a) { tensors.run(plan, a); }}));
+    }
   }
   if (ways.empty()) return nullptr;
   std::size_t best = 0;

@@ -1,7 +1,8 @@
 // Convolutions by cuDNN's graph API (cudnn_graph.h): which engine, its workspace, and the calls. Images are
 // NHWC or NCHW as the window says, filters [out, in / groups, h, w] in the same order of axes (out, h, w, in
 // for NHWC). Float32 with TF32 inputs where the device's options allow it, or all three of one type of
-// halves, whose products are added in float32.
+// halves, whose products are added in float32. Few channels of halves may be padded to eight
+// (channel_padding.h), which is another way.
 //
 // The engine is the fastest of those that the library suggests, by time on the device when the kernel is
 // prepared. What was chosen for a convolution, a device and a release of the library is kept
@@ -49,7 +50,7 @@ struct ConvolutionLayer {
   bool is_plain() const { return !has_bias && !has_residual && !relu; }
 };
 
-/// A kernel of our own for a convolution of float32, if there is one: another way.
+/// A kernel of our own for a convolution, if there is one: another way.
 using OwnConvolution = std::function<std::optional<PreparedConvolution>(const Convolution& conv)>;
 
 /// The convolution of a part of the batch.

@@ -53,6 +53,14 @@ bool has_few_channels(const Convolution& conv) {
   return is_plain && has_packs && has_kernel && conv.window.w.kernel == side;
 }
 
+bool has_channels_for_eight(const Convolution& conv) {
+  constexpr std::int64_t kVector = 8, kFew = 4, kMany = 16;
+  const auto is_many = [](std::int64_t channels) { return channels >= kMany && channels % kVector == 0; };
+  const auto is_few = [](std::int64_t channels) { return channels >= 1 && channels <= kFew; };
+  const bool fits = (is_few(conv.in_c) && is_many(conv.out_c)) || (is_many(conv.in_c) && is_few(conv.out_c));
+  return fits && conv.groups == 1 && !conv.window.axes.nchw();
+}
+
 bool halves_pay(const Node& node, std::span<const OutputInfo> inputs) {
   constexpr std::int64_t kVector = 8;
   const bool makes_filter = node.op->name.find("BackpropFilter") != std::string::npos;
@@ -60,11 +68,12 @@ bool halves_pay(const Node& node, std::span<const OutputInfo> inputs) {
   const Shape& filter = makes_filter ? node.outputs[0].shape : inputs[1].shape;
   const int last = filter.rank() - 1;
   if (filter[last - 1] % kVector == 0 && filter[last] % kVector == 0) return true;
-  if (makes_images || node.op->name.starts_with("Depthwise") || filter[last] % kVector != 0) return false;
+  if (node.op->name.starts_with("Depthwise")) return false;
   const Fail fail = [&node](const std::string& message) {
     throw InvalidArgument(fmt::format("node '{}': {}", node.name, message));
   };
-  return has_few_channels(make_convolution(node, inputs[0].shape, filter, fail));
+  const Shape& images = makes_images ? node.outputs[0].shape : inputs[0].shape;
+  return has_channels_for_eight(make_convolution(node, images, filter, fail));
 }
 
 }  // namespace braid

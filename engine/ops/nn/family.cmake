@@ -26,6 +26,7 @@ braid_op_family(nn
     convolution_rules.cc
     pooling.cc
   CUDA_SOURCES
+    channel_padding.cu
     convolution_cudnn.cc
     convolution_layer.cu
     cudnn_graph.cc

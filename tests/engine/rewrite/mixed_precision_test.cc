@@ -226,29 +226,31 @@ TEST(MixedPrecisionTest, RegionsReadAndStoreHalvesAndComputeInFloat32) {
 
 constexpr std::int64_t kImages = 8;
 
-/// Three convolutions with Tanh, pooling behind the first two.
-Differentiated images_with(const char* pooling) {
+/// Three convolutions, pooling behind the first two, and Tanh where asked for.
+Differentiated images_with(const char* pooling, bool tanh, std::int64_t image_channels = 16) {
   constexpr std::int64_t kSide = 12, kChannels = 16;
   using Ints = std::vector<std::int64_t>;
   GraphBuilder b;
-  Output x = b.placeholder("x", DType::Float32, Shape{kImages, kSide, kSide, kChannels});
+  Output x = b.placeholder("x", DType::Float32, Shape{kImages, kSide, kSide, image_channels});
   const AttrMap same{{"strides", Ints{1, 1, 1, 1}}, {"padding", "SAME"}};
   const AttrMap quarters{{"ksize", Ints{1, 2, 2, 1}}, {"strides", Ints{1, 2, 2, 1}}, {"padding", "SAME"}};
-  for (const char* layer : {"first", "second"}) {
-    const Output filter = b.read(b.variable(layer, Shape{3, 3, kChannels, kChannels}, {}));
-    x = b.op(pooling, {b.op("Tanh", {b.op("Conv2D", {x, filter}, same)})}, quarters);
-  }
-  const Output last = b.read(b.variable("last", Shape{3, 3, kChannels, kChannels}, {}));
-  x = b.op("Tanh", {b.op("Conv2D", {x, last}, same)});
+  const auto convolved = [&](const char* layer, std::int64_t channels) {
+    const Output filter = b.read(b.variable(layer, Shape{3, 3, channels, kChannels}, {}));
+    const Output made = b.op("Conv2D", {x, filter}, same);
+    return tanh ? b.op("Tanh", {made}) : made;
+  };
+  x = b.op(pooling, {convolved("first", image_channels)}, quarters);
+  x = b.op(pooling, {convolved("second", kChannels)}, quarters);
+  x = convolved("last", kChannels);
   const Output axes = b.constant(Tensor::from<std::int32_t>({2}, std::vector<std::int32_t>{1, 2}));
   const Output means = b.op("Mean", {x, axes});
   return differentiated(b, b.reduce_mean(b.op("Square", {means})),
-                        {{"x", random_floats({kImages, kSide, kSide, kChannels}, 1)}});
+                        {{"x", random_floats({kImages, kSide, kSide, image_channels}, 1)}});
 }
 
 TEST(MixedPrecisionTest, MaxPoolsOfADeviceTakeHalvesAndKeepPlaces) {
   const auto program =
-      compiled(images_with("MaxPool"), precision_options(DType::BFloat16, Domain::Device, true));
+      compiled(images_with("MaxPool", false), precision_options(DType::BFloat16, Domain::Device, true));
   using Types = std::multiset<std::string>;
   EXPECT_EQ(inputs_of(*program, "braid.MaxPoolPlaces"), (Types{"bfloat16", "bfloat16"})) << note_of(*program);
   EXPECT_EQ(inputs_of(*program, "braid.MaxPoolPlacesGrad"), (Types{"uint8", "uint8"}));
@@ -258,13 +260,23 @@ TEST(MixedPrecisionTest, MaxPoolsOfADeviceTakeHalvesAndKeepPlaces) {
     EXPECT_EQ(program->graph.info(node.inputs[1]).dtype, DType::BFloat16) << op.name;
     EXPECT_EQ(node.outputs[0].dtype, DType::BFloat16) << op.name;
   }
-  const auto host = compiled(images_with("MaxPool"), precision_options(DType::BFloat16, Domain::Host, true));
+  const auto host =
+      compiled(images_with("MaxPool", true), precision_options(DType::BFloat16, Domain::Host, true));
   EXPECT_EQ(inputs_of(*host, "MaxPool"), (Types{"float32", "float32"}));
+}
+
+TEST(MixedPrecisionTest, FewChannelsOfADeviceAreHalves) {
+  const auto program =
+      compiled(images_with("AvgPool", false, 3), precision_options(DType::BFloat16, Domain::Device, true));
+  using Types = std::multiset<std::string>;
+  const Types three{"bfloat16", "bfloat16", "bfloat16"};
+  EXPECT_EQ(inputs_of(*program, "Conv2D"), three) << note_of(*program);
+  EXPECT_EQ(inputs_of(*program, "Conv2DBackpropFilter"), three) << note_of(*program);
 }
 
 TEST(MixedPrecisionTest, ImagesAreHalvesFromConvolutionToConvolution) {
   const auto program =
-      compiled(images_with("AvgPool"), precision_options(DType::BFloat16, Domain::Host, true));
+      compiled(images_with("AvgPool", true), precision_options(DType::BFloat16, Domain::Host, true));
   using Types = std::multiset<std::string>;
   const Types three{"bfloat16", "bfloat16", "bfloat16"};
   EXPECT_EQ(inputs_of(*program, "Conv2D"), three) << note_of(*program);

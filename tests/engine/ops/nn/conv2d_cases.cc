@@ -51,6 +51,9 @@ BRAID_OP_CASES(conv2d) {
   add_family(table, "Conv2D", "one channel under 5 x 5", {2, 6, 7, 1}, {5, 5, 1, 16}, {2, 6, 7, 16}, same);
   add_family(table, "Conv2D", "one channel to many, dilated", {2, 9, 8, 1}, {3, 3, 1, 128}, {2, 5, 4, 128},
              {{"padding", "VALID"}, {"dilations", Ints{1, 2, 2, 1}}});
+  // Of halves few channels may be padded to eight on a GPU.
+  add_family(table, "Conv2D", "three channels to many", {2, 6, 5, 3}, {3, 3, 3, 24}, {2, 6, 5, 24}, same);
+  add_family(table, "Conv2D", "many channels to three", {2, 4, 5, 16}, {1, 2, 16, 3}, {2, 4, 5, 3}, same);
   add_family(table, "Conv2D", "no images", {0, 4, 4, 2}, {3, 3, 2, 3}, {0, 4, 4, 3}, same);
   add_family(table, "DepthwiseConv2dNative", "same", {2, 4, 3, 2}, {3, 3, 2, 2}, {2, 4, 3, 4}, same);
   add_family(table, "DepthwiseConv2dNative", "strides, multiplier 1", {2, 5, 4, 8}, {3, 2, 8, 1},
