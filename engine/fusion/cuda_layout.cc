@@ -113,7 +113,7 @@ void CudaLayout::spread_rows(const Region& region) {
   const std::int64_t most = many ? kManyPlaces : kMostPlaces;
   if (!region.reduces() && vectors > kWarp && vectors <= kMostThreads) {
     row_threads = static_cast<int>(ceil_div(vectors, kWarp) * kWarp);  // nothing is added up along rows
-    threads = row_threads;
+    threads = row_threads * std::max(kThreads / row_threads, 1);       // and a block's rows are added up
   } else if (region.columns <= kWarp * most) {
     row_threads = threads_for();
   } else {
@@ -123,11 +123,12 @@ void CudaLayout::spread_rows(const Region& region) {
   }
   places = vector * ceil_div(vectors, row_threads);
   blocks = ceil_div(region.rows, threads / row_threads);
-  // Each block's sums are written and read again: blocks take some rows, unless few are left then.
-  constexpr std::int64_t kParts = 8, kLeast = 2 * 132;
+  // Each block's sums are written and read again: blocks take some rows, unless few are left then. They are
+  // all there at once where it is known how many that is: some that come late would work alone.
+  constexpr std::int64_t kParts = 8, kProcessors = 132, kLeast = 2 * kProcessors;
   if (is_busy && of_halves) choose_resident(kept);
-  if (loops)
-    blocks = std::min(blocks, std::clamp(blocks / kParts, kLeast, std::max(kBusyThreads / threads, kLeast)));
+  const std::int64_t wave = resident > 0 ? resident * kProcessors : kBusyThreads / threads;
+  if (loops) blocks = std::min(blocks, std::clamp(blocks / kParts, kLeast, std::max(wave, kLeast)));
 }
 
 /// Registers for seven tenths of the values, and blocks that fill a processor with so many: measured on an

@@ -14,8 +14,9 @@ struct CudaLayout {
   bool by_rows = false;  // a row's threads belong together
   bool loops = false;    // blocks take several parts of the rows
   int threads = 1;       // of a block
-  int row_threads = 1;   // of a row, where by_rows: 2 to 32 of a warp, or a block
-  int vector = 1;        // places of a thread that lie next to each other: they are loaded and stored at once
+  int row_threads =
+      1;           // of a row, where by_rows: 2 to 32 of a warp, or a block, or, without reductions, warps
+  int vector = 1;  // places of a thread that lie next to each other: they are loaded and stored at once
   std::int64_t places = 1;  // of a thread, a multiple of `vector`
   std::int64_t blocks = 1;
   int resident = 0;  // blocks that a processor is to hold at once, by their registers; 0: nothing is said

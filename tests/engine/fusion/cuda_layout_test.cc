@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace braid::fusion {
@@ -78,6 +80,29 @@ TEST(CudaLayoutTest, RegistersOfHalvesFollowFromTheValuesThatLive) {
   EXPECT_EQ(many.resident, 1);
   EXPECT_EQ(CudaLayout(products("float32", 4)).resident, 0) << "what the compiler likes";
   EXPECT_EQ(CudaLayout(products("float32", 12)).row_threads, 64);
+}
+
+/// Sums of columns of so many rows.
+Region sums(std::int64_t rows, std::int64_t columns, const std::string& type) {
+  return Region::parse(
+      fmt::format("region {0} {1}\nin {2} full {3}:1\ncast float32 full 0\ncolumns float32 1\nout 2 {1}\n",
+                  rows, columns, type, rows * columns));
+}
+
+TEST(CudaLayoutTest, BlocksThatSumColumnsOfHalvesAreThereAtOnce) {
+  constexpr std::int64_t kProcessors = 132;
+  for (const std::int64_t rows : {40000, 169245, 1 << 20})
+    for (const std::int64_t columns : {64, 128, 256, 512, 768, 2048}) {
+      const CudaLayout layout(sums(rows, columns, "bfloat16"));
+      const std::string what = fmt::format("{} x {}", rows, columns);
+      ASSERT_TRUE(layout.loops) << what;
+      ASSERT_GT(layout.resident, 0) << what;
+      EXPECT_LE(layout.blocks, std::max<std::int64_t>(kProcessors * layout.resident, 2 * kProcessors))
+          << what;
+      EXPECT_EQ(layout.threads % layout.row_threads, 0) << what;
+      EXPECT_GE(layout.threads, 192) << what << ": rows of a block are added up before they are written";
+      EXPECT_LE(layout.threads, 256) << what;
+    }
 }
 
 TEST(CudaLayoutTest, RefusesLongRows) {
