@@ -41,12 +41,17 @@ Convolution make_convolution(const Node& node, const Shape& in, const Shape& fil
 /// REQUIRES: known sizes.
 bool has_few_channels(const Convolution& conv);
 
-/// Whether a device has its images or its outputs, of at most four channels, as eight (channel_padding.h): the
-/// other side has many, a multiple of eight, and channels are last. REQUIRES: known sizes.
+/// Whether a device has its images or its outputs, of at most four channels, as eight (channel_padding.h):
+/// the other side has many, a multiple of eight, and channels are last. REQUIRES: known sizes.
 bool has_channels_for_eight(const Convolution& conv);
 
+/// Whether a device takes this depthwise convolution in strips of rows (depthwise_strips.h): one output
+/// channel an input channel, no dilation, a small square filter; of halves two channels at a time, which are
+/// last. REQUIRES: known sizes.
+bool has_depthwise_strips(const Convolution& conv, DType dtype);
+
 /// Whether a device is faster with halves: cuDNN reads them in vectors of eight channels, and few channels
-/// can be eight.
+/// can be eight; by channel those that strips take.
 bool halves_pay(const Node& node, std::span<const OutputInfo> inputs);
 
 /// Inputs: images, filter. Output: images.

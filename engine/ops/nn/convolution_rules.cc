@@ -61,19 +61,29 @@ bool has_channels_for_eight(const Convolution& conv) {
   return fits && conv.groups == 1 && !conv.window.axes.nchw();
 }
 
+bool has_depthwise_strips(const Convolution& conv, DType dtype) {
+  const WindowAxis &h = conv.window.h, &w = conv.window.w;
+  constexpr std::int64_t kMostBlocks = 65535;  // across the second axis of a grid
+  const bool fits = dtype == DType::Float32 || (conv.in_c % 2 == 0 && !conv.window.axes.nchw());
+  return fits && conv.in_c == conv.out_c && conv.in_c <= kMostBlocks && h.kernel == w.kernel &&
+         h.stride == w.stride && h.dilation == 1 && w.dilation == 1 && (h.stride == 1 || h.stride == 2) &&
+         (h.kernel == 3 || h.kernel == 5 || h.kernel == 7);
+}
+
 bool halves_pay(const Node& node, std::span<const OutputInfo> inputs) {
   constexpr std::int64_t kVector = 8;
   const bool makes_filter = node.op->name.find("BackpropFilter") != std::string::npos;
   const bool makes_images = node.op->name.find("BackpropInput") != std::string::npos;
   const Shape& filter = makes_filter ? node.outputs[0].shape : inputs[1].shape;
   const int last = filter.rank() - 1;
-  if (filter[last - 1] % kVector == 0 && filter[last] % kVector == 0) return true;
-  if (node.op->name.starts_with("Depthwise")) return false;
+  const bool by_channel = node.op->name.starts_with("Depthwise");
+  if (!by_channel && filter[last - 1] % kVector == 0 && filter[last] % kVector == 0) return true;
   const Fail fail = [&node](const std::string& message) {
     throw InvalidArgument(fmt::format("node '{}': {}", node.name, message));
   };
   const Shape& images = makes_images ? node.outputs[0].shape : inputs[0].shape;
-  return has_channels_for_eight(make_convolution(node, images, filter, fail));
+  const Convolution conv = make_convolution(node, images, filter, fail);
+  return by_channel ? has_depthwise_strips(conv, DType::BFloat16) : has_channels_for_eight(conv);
 }
 
 }  // namespace braid

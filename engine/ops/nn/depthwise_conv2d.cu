@@ -1,10 +1,12 @@
 // CUDA kernels of DepthwiseConv2dNative and its gradients: those of depthwise_strips.h where they take the
 // filter, else these, which take all. Images: a thread an element. The filter's gradient is a sum over the
 // pixels of all images for each tap and channel: down columns for NHWC, a block a sum for NCHW, where pixels
-// are neighbours.
+// are neighbours. Halves that strips do not take are widened.
 #include "engine/ops/common/cuda/divide.cuh"
 #include "engine/ops/common/cuda/fill.cuh"
 #include "engine/ops/common/cuda/reduce.cuh"
+#include "engine/ops/common/cuda/widened.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/nn/convolution.h"
 #include "engine/ops/nn/depthwise_strips.h"
 
@@ -197,25 +199,31 @@ PreparedKernel image_kernel(const Convolution& conv, int from, std::int64_t elem
 }
 
 PreparedKernel prepare_forward(const PrepareContext& c) {
+  const DType dtype = c.outputs[0].dtype;  // as the inputs'
   const Convolution conv = convolution_of(c, c.inputs[0].shape, c.inputs[1].shape);
   if (conv.is_empty()) return cuda::zero_output(c);
-  if (cuda::takes_strips(conv)) return cuda::depthwise_forward(conv);
+  if (has_depthwise_strips(conv, dtype)) return cuda::depthwise_forward(conv, dtype);
+  if (is_half(dtype)) return cuda::prepare_widened(c, prepare_forward);
   return image_kernel(conv, 0, c.outputs[0].shape.elements(), forward_kernel<true>, forward_kernel<false>);
 }
 
 PreparedKernel prepare_backward_input(const PrepareContext& c) {
+  const DType dtype = c.outputs[0].dtype;  // as the inputs'
   const Convolution conv = convolution_of(c, c.outputs[0].shape, c.inputs[1].shape);
   if (conv.is_empty()) return cuda::zero_output(c);
-  if (cuda::takes_strips(conv)) return cuda::depthwise_backward_input(conv);
+  if (has_depthwise_strips(conv, dtype)) return cuda::depthwise_backward_input(conv, dtype);
+  if (is_half(dtype)) return cuda::prepare_widened(c, prepare_backward_input);
   return image_kernel(conv, 2, c.outputs[0].shape.elements(), backward_input_kernel<true>,
                       backward_input_kernel<false>);
 }
 
 PreparedKernel prepare_backward_filter(const PrepareContext& c) {
+  const DType dtype = c.outputs[0].dtype;  // as the inputs'
   const Convolution conv = convolution_of(c, c.inputs[0].shape, c.outputs[0].shape);
   const std::int64_t pixels = conv.batch * conv.out_h * conv.out_w, sums = c.outputs[0].shape.elements();
   if (conv.is_empty() || sums == 0) return cuda::zero_output(c);
-  if (cuda::takes_strips(conv)) return cuda::depthwise_backward_filter(conv);
+  if (has_depthwise_strips(conv, dtype)) return cuda::depthwise_backward_filter(conv, dtype);
+  if (is_half(dtype)) return cuda::prepare_widened(c, prepare_backward_filter);
   const Depthwise d(conv);
   PreparedKernel kernel;
   if (conv.window.axes.nchw()) {
@@ -245,6 +253,8 @@ bool supports(const Node& node, std::span<const OutputInfo> inputs) {
 }  // namespace
 
 void register_depthwise_conv2d_cuda(OpRegistry& registry) {
+  cuda_takes_halves(
+      {"DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2dNativeBackpropFilter"});
   registry.add_cuda("DepthwiseConv2dNative", prepare_forward, supports);
   registry.add_cuda("DepthwiseConv2dNativeBackpropInput", prepare_backward_input, supports);
   registry.add_cuda("DepthwiseConv2dNativeBackpropFilter", prepare_backward_filter, supports);

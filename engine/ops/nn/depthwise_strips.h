@@ -8,15 +8,14 @@
 
 namespace braid::cuda {
 
-/// Whether the kernels below take it: one output channel an input channel, no dilation. Images have fewer
-/// than 2^31 elements.
-bool takes_strips(const Convolution& conv);
+// Of halves a thread takes two neighbouring channels, which are last, and adds in float32. They take what
+// has_depthwise_strips() says, of images of fewer than 2^31 elements.
 
 /// Inputs: images, filter. Output: images.
-PreparedKernel depthwise_forward(const Convolution& conv);
+PreparedKernel depthwise_forward(const Convolution& conv, DType dtype);
 /// Inputs: anything, filter, gradient of the output. Output: gradient of the images.
-PreparedKernel depthwise_backward_input(const Convolution& conv);
+PreparedKernel depthwise_backward_input(const Convolution& conv, DType dtype);
 /// Inputs: images, anything, gradient of the output. Output: gradient of the filter.
-PreparedKernel depthwise_backward_filter(const Convolution& conv);
+PreparedKernel depthwise_backward_filter(const Convolution& conv, DType dtype);
 
 }  // namespace braid::cuda
