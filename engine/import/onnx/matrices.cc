@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "base/error.h"
@@ -136,48 +137,115 @@ Val take_diagonals(Val x, std::string& labels) {
   return x;
 }
 
+/// Of two operands or one, with labels of their own.
+struct Labelled {
+  Val value;
+  std::string labels;
+};
+
+bool has_label(const std::string& labels, char c) { return labels.find(c) != std::string::npos; }
+bool has_labels(const std::string& labels, const std::string& all) {
+  return std::all_of(all.begin(), all.end(), [&](char c) { return has_label(labels, c); });
+}
+
 /// As a broadcast product: each operand with an axis for every label, output labels first, the rest summed.
+Val broadcast_product(const std::vector<Labelled>& operands, const std::string& output) {
+  std::string labels = output;
+  for (const Labelled& operand : operands)
+    for (const char c : operand.labels)
+      if (!has_label(labels, c)) labels += c;
+  Val result;
+  for (const Labelled& operand : operands) {
+    Ints order;
+    Val x = operand.value;
+    for (const char c : labels)
+      if (const std::size_t at = operand.labels.find(c); at != std::string::npos)
+        order.push_back(static_cast<std::int64_t>(at));
+    x = transpose(x, order);
+    for (std::size_t at = 0; at < labels.size(); ++at)
+      if (!has_label(operand.labels, labels[at])) x = expand_dims(x, static_cast<int>(at));
+    result = result ? result * x : x;
+  }
+  Ints summed;
+  for (std::size_t at = output.size(); at < labels.size(); ++at)
+    summed.push_back(static_cast<std::int64_t>(at));
+  return summed.empty() ? result : reduce("Sum", result, summed);
+}
+
+/// A batched matrix product where it is one, which goes without the large intermediate.
+Val product_of_two(const Labelled& a, const Labelled& b, const std::string& output) {
+  const auto text = [](std::string labels) {
+    for (char& c : labels)
+      if (c < ' ') c = static_cast<char>('Q' + c);
+    return labels;
+  };
+  // One that scales the other is best beside what makes that.
+  if (!has_labels(output, a.labels) || !has_labels(output, b.labels)) try {
+      return tf("Einsum", {a.value, b.value},
+                {{"equation", text(a.labels) + "," + text(b.labels) + "->" + text(output)},
+                 {"N", std::int64_t{2}}});
+    } catch (const InvalidArgument&) {
+      // Not of that form: below.
+    }
+  return broadcast_product({a, b}, output);
+}
+
+/// How many numbers have these labels, by what is known of the operands' shapes.
+double label_elements(const std::vector<Labelled>& operands, const std::string& labels) {
+  constexpr double kUnknown = 1024;
+  double all = 1;
+  for (const char c : labels) {
+    double size = kUnknown;
+    for (const Labelled& x : operands)
+      if (const std::size_t at = x.labels.find(c);
+          at != std::string::npos && x.value.shape()[static_cast<int>(at)] >= 0)
+        size = static_cast<double>(x.value.shape()[static_cast<int>(at)]);
+    all *= size;
+  }
+  return all;
+}
+
+/// Multiplies two of more than two operands: first what only scales another, as gates do; else those whose
+/// product takes the least room beyond theirs. What nobody else has labels of is summed.
+void contract_two(std::vector<Labelled>& operands, const std::string& output) {
+  std::size_t first = 0, second = 1;
+  std::string kept;
+  double least = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    for (std::size_t j = i + 1; j < operands.size(); ++j) {
+      std::string others = output, labels;
+      for (std::size_t k = 0; k < operands.size(); ++k)
+        if (k != i && k != j) others += operands[k].labels;
+      for (const char c : operands[i].labels + operands[j].labels)
+        if (has_label(others, c) && !has_label(labels, c)) labels += c;
+      const bool scales = labels.size() == std::max(operands[i].labels.size(), operands[j].labels.size()) &&
+                          has_labels(labels, operands[i].labels) && has_labels(labels, operands[j].labels);
+      const double more = scales ? -std::numeric_limits<double>::max()
+                                 : label_elements(operands, labels) -
+                                       label_elements(operands, operands[i].labels) -
+                                       label_elements(operands, operands[j].labels);
+      if (more >= least) continue;
+      least = more;
+      first = i;
+      second = j;
+      kept = labels;
+    }
+  operands[first] = {product_of_two(operands[first], operands[second], kept), kept};
+  operands.erase(operands.begin() + static_cast<std::ptrdiff_t>(second));
+}
+
 void einsum(OnnxNode& n) {
   std::vector<Val> inputs;
   for (int i = 0; i < n.inputs(); ++i) inputs.push_back(n.in(i));
   Equation e = parse_equation(n.s("equation", ""), inputs);
-  for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = take_diagonals(inputs[i], e.operands[i]);
-  // A batched matrix product goes without the large intermediate.
-  try {
-    if (inputs.size() == 2) {
-      const auto text = [](std::string labels) {
-        for (char& c : labels)
-          if (c < ' ') c = static_cast<char>('Q' + c);
-        return labels;
-      };
-      return n.out(0,
-                   tf("Einsum", inputs,
-                      {{"equation", text(e.operands[0]) + "," + text(e.operands[1]) + "->" + text(e.output)},
-                       {"N", std::int64_t{2}}}));
-    }
-  } catch (const InvalidArgument&) {
-    // Not of that form: below.
-  }
-  std::string labels = e.output;
-  for (const std::string& operand : e.operands)
-    for (const char c : operand)
-      if (labels.find(c) == std::string::npos) labels += c;
-  Val result;
+  std::vector<Labelled> operands;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    Ints order;
-    Val x = inputs[i];
-    for (const char c : labels)
-      if (const std::size_t at = e.operands[i].find(c); at != std::string::npos)
-        order.push_back(static_cast<std::int64_t>(at));
-    x = transpose(x, order);
-    for (std::size_t at = 0; at < labels.size(); ++at)
-      if (e.operands[i].find(labels[at]) == std::string::npos) x = expand_dims(x, static_cast<int>(at));
-    result = result ? result * x : x;
+    const Val x = take_diagonals(inputs[i], e.operands[i]);
+    operands.push_back({x, e.operands[i]});
   }
-  Ints summed;
-  for (std::size_t at = e.output.size(); at < labels.size(); ++at)
-    summed.push_back(static_cast<std::int64_t>(at));
-  n.out(0, summed.empty() ? result : reduce("Sum", result, summed));
+  while (operands.size() > 2) contract_two(operands, e.output);
+  n.out(0, operands.size() == 2 ? product_of_two(operands[0], operands[1], e.output)
+                                : broadcast_product(operands, e.output));
 }
 
 // ------------------------------------------------------------------------------------------- determinant

@@ -6,6 +6,8 @@
 #include <limits>
 
 #include "base/error.h"
+#include "engine/graph/specialize.h"
+#include "engine/import/import.h"
 #include "tests/engine/import/onnx/onnx_model.h"
 
 namespace braid::testing {
@@ -246,6 +248,33 @@ TEST(OnnxOpsTest, EinsumTakesDiagonalsAndMoreThanTwoOperands) {
                   one_node(12, "Einsum", text("equation", "i,i,j->j"), three),
                   {{"x", floats({2}, {1, 2})}, {"b", floats({2}, {3, 4})}, {"c", floats({2}, {1, 10})}})),
               ElementsAre(11, 110));
+}
+
+TEST(OnnxOpsTest, EinsumOfMoreThanTwoOperandsMakesNoProductOfAllLabels) {
+  // Gated experts: the gates scale, the rest is one product. 3 x 2 x 4 x 5 numbers would be all labels.
+  const std::string inputs = onnx_input("x", kOnnxFloat, {3, 2, 4}) + onnx_input("b", kOnnxFloat, {2, 4, 5}) +
+                             onnx_input("c", kOnnxFloat, {3, 2});
+  const std::string model = one_node(12, "Einsum", text("equation", "beo,eoi,be->bi"), inputs);
+  Feeds feeds;
+  for (const auto& [name, shape] :
+       {std::pair<const char*, Shape>{"x", {3, 2, 4}}, {"b", {2, 4, 5}}, {"c", {3, 2}}}) {
+    std::vector<float> values;
+    for (std::int64_t i = 0; i < shape.elements(); ++i) values.push_back(static_cast<float>(i * 7 % 5 - 2));
+    feeds.emplace(name, floats(shape, values));
+  }
+  const std::vector<float> x = float_values(feeds.at("x")), w = float_values(feeds.at("b")),
+                           gates = float_values(feeds.at("c"));
+  std::vector<float> expected(15);
+  for (std::size_t at = 0; at < 3 * 2 * 4 * 5; ++at) {
+    const std::size_t i = at % 5, o = at / 5 % 4, e = at / 20 % 2, b = at / 40;
+    expected[b * 5 + i] += x[(b * 2 + e) * 4 + o] * w[(e * 4 + o) * 5 + i] * gates[b * 2 + e];
+  }
+  EXPECT_EQ(float_values(run_onnx(model, feeds)), expected);
+  const TempDir dir;
+  const Graph graph = specialize(import_graph(import_onnx(write_onnx(dir, model)).graph), feeds, {"y"}, {});
+  for (NodeId id = 0; id < graph.size(); ++id)
+    for (const OutputInfo& output : graph.node(id).outputs)
+      EXPECT_LT(output.shape.elements(), 3 * 2 * 4 * 5) << graph.node(id).name;
 }
 
 TEST(OnnxOpsTest, RecurrentNetworksStopAtTheLengthsOfTheirRows) {
