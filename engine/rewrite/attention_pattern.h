@@ -35,6 +35,8 @@ struct AttentionPattern {
 
   ValueRef d_output;    // none: there is no gradient
   ValueRef dq, dk, dv;  // in their places come the gradient's; those that nobody wants are none
+  /// Sums of the scores' gradient, by axes or to another's shape, that give those of masks.
+  std::vector<NodeId> mask_gradients;
 };
 
 /// `softmax`: a Softmax. Nothing where it is not of that form, or somebody else has to do with what goes

@@ -1,7 +1,8 @@
 // Attention that is written as products, scales, masks and softmax (attention_pattern.h) becomes one node,
 // braid.Attention, and its gradient another, which keep no matrix of scores. Left as they are: attention
-// whose scores or weights, or gradients of these, somebody else reads, as dropout and learned masks do, and
-// that which is faster so (is_faster()).
+// whose scores or weights, or gradients of these, somebody else reads, as dropout does, and that which is
+// faster so (is_faster()). Learned masks, such as biases by distance, get their gradient from the node: what
+// sums that of the scores to their shape sums this one.
 //
 // A mask that is known, and hides from each query what comes behind its place, is causality: what no query of
 // a tile sees is not computed. Masks that are added are added up first.
@@ -117,28 +118,80 @@ struct Found {
   bool is_causal() const { return offset && *offset < keys() - 1; }
 };
 
+/// Of masks that are added up, or of one.
+std::optional<Shape> shape_of_masks(const Rewrite& r, const AttentionPattern& p) {
+  Shape all;
+  for (const Mask& mask : p.masks) {
+    const Shape& shape = r.graph.info(mask.value).shape;
+    if (!shape.is_static() || !broadcast_shapes(Shape(all), shape, all)) return std::nullopt;
+  }
+  return all;
+}
+
+/// Whether the scores' gradient, added up to `mask`, is all that the sum `id` of it needs. The mask has each
+/// query and key.
+bool sums_what_masks_share(const Rewrite& r, const AttentionPattern& p, const Shape& mask, NodeId id) {
+  static const Pattern to_shape{"braid.ReduceToShapeOf"};
+  const Node& sum = r.node(id);
+  const int rank = p.scores.rank(), behind = rank - mask.rank();
+  std::vector<bool> is_summed(static_cast<std::size_t>(rank), false);
+  if (to_shape.names(sum)) {
+    const Shape& to = sum.outputs[0].shape;
+    if (!to.is_static() || to.rank() > rank) return false;
+    for (int a = 0; a < rank; ++a) {
+      const int at = a - (rank - to.rank());
+      is_summed[static_cast<std::size_t>(a)] = at < 0 || to[at] == 1;
+    }
+  } else {
+    const Tensor* const axes = r.graph.known_value(sum.inputs[1]);
+    if (!axes) return false;
+    for (const std::int64_t axis : tensor_to_int64s(*axes))
+      is_summed[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)] = true;
+  }
+  for (int a = 0; a < rank; ++a) {
+    const bool is_shared = p.scores[a] > 1 && (a < behind || mask[a - behind] == 1);
+    if (is_shared && !is_summed[static_cast<std::size_t>(a)]) return false;
+  }
+  return true;
+}
+
+/// Whether the masks' gradients are sums that the node can give.
+bool can_sum_masks(const Rewrite& r, const AttentionPattern& p) {
+  if (p.mask_gradients.empty()) return true;
+  const auto mask = shape_of_masks(r, p);
+  if (!mask || mask->rank() < 2) return false;
+  const auto at = [](const Shape& shape, int behind) { return shape[shape.rank() - behind]; };
+  if (at(*mask, 1) != at(p.scores, 1) || at(*mask, 2) != at(p.scores, 2)) return false;
+  return std::all_of(p.mask_gradients.begin(), p.mask_gradients.end(),
+                     [&](NodeId id) { return sums_what_masks_share(r, p, *mask, id); });
+}
+
 /// Whether one node is faster than those that it replaces. On the host these are products of oneDNN, which
 /// are as fast until their results, of all heads, leave its caches; with causality half of the work remains.
 /// On a device one kernel is faster where it has tensor cores. Its blocks have 64 queries or more: where
 /// there are fewer, that pays as long as the device has room for all of them. float32 products of large heads
-/// are faster by cuBLAS. `fusion_bench --attention` measures it.
+/// are faster by cuBLAS. Few queries and keys have kernels of their own. `fusion_bench --attention` measures
+/// it.
 bool is_faster(const Rewrite& r, const Found& found) {
   constexpr std::int64_t kHostRows = 32, kHostScores = 256 * 256, kHostCausalScores = 128 * 128;
   constexpr std::int64_t kHostAll = std::int64_t{1} << 22;  // scores of all heads
   constexpr std::int64_t kDeviceRows = 8, kFullRows = 32, kFewBlocks = 512, kWidest = 128;
   constexpr std::int64_t kDeviceScores = 256 * 256;  // of float32, without causality
   const std::int64_t n = found.queries(), m = found.keys();
+  const bool sums_masks = !found.pattern.mask_gradients.empty();
   if (r.plan.options.domain == Domain::Host) {
-    if (n < kHostRows) return false;
+    if (n < kHostRows || sums_masks) return false;
     if (found.is_causal()) return n * m >= kHostCausalScores;
     return n * m >= kHostScores && found.pattern.scores.elements() >= kHostAll;
   }
   const bool is_float = r.plan.options.precision.half == DType::Float32;
-  if (n < kFullRows && found.pattern.scores.elements() > kFewBlocks * n * m) return false;
-  if (is_float && !found.is_causal() && n * m > kDeviceScores) return false;
-  const std::int64_t pack = is_float ? 4 : 8;  // numbers of 16 bytes
   const OutputInfo &q = r.graph.info(found.pattern.q), &v = r.graph.info(found.pattern.v);
   const std::int64_t qk_width = q.shape[q.shape.rank() - 1], v_width = v.shape[v.shape.rank() - 1];
+  const bool is_short = attention::is_short(n, m, std::max(qk_width, v_width), is_float ? 4 : 2, sums_masks);
+  if (sums_masks && !is_short) return false;
+  if (!is_short && n < kFullRows && found.pattern.scores.elements() > kFewBlocks * n * m) return false;
+  if (is_float && !found.is_causal() && n * m > kDeviceScores) return false;
+  const std::int64_t pack = is_float ? 4 : 8;  // numbers of 16 bytes
   return q.dtype == DType::Float32 && std::min(n, m) >= kDeviceRows &&
          std::max(qk_width, v_width) <= kWidest && qk_width % pack == 0 && v_width % pack == 0;
 }
@@ -151,9 +204,9 @@ class Fusion {
     auto pattern = find_attention(r_, r_.node(match[0]));
     if (!pattern || keeps_products(*pattern)) return std::nullopt;
     for (Mask& mask : pattern->masks) mask.value = narrowed(mask.value);
-    if (!masks_lie_evenly(*pattern)) return std::nullopt;
+    if (!masks_lie_evenly(*pattern) || !can_sum_masks(r_, *pattern)) return std::nullopt;
     Found found{std::move(*pattern), std::nullopt};
-    if (found.pattern.masks.size() == 1) {
+    if (found.pattern.masks.size() == 1 && found.pattern.mask_gradients.empty()) {
       const Mask& mask = found.pattern.masks[0];
       found.offset = causal_offset(known_, mask, r_.graph.info(mask.value).shape, found.pattern.scores);
     }
@@ -179,11 +232,13 @@ class Fusion {
     if (p.d_output.valid()) {
       inputs = {p.q, p.k, p.v, p.d_output, {forward, 0}, {forward, 1}};
       inputs.insert(inputs.end(), mask.begin(), mask.end());
+      if (!p.mask_gradients.empty()) attrs.set(attention::kMaskGradient, true);
       const ValueRef first = p.dq.valid() ? p.dq : p.dk.valid() ? p.dk : p.dv;
       const NodeId backward = make(first.node, "braid.AttentionGrad", inputs, attrs, "/attention", forward);
       put(p.dq, {backward, 0});
       put(p.dk, {backward, 1});
       put(p.dv, {backward, 2});
+      for (const NodeId id : p.mask_gradients) put_mask_gradient(p, id, {backward, 3});
     }
     put(p.output, {forward, 0});
   }
@@ -199,11 +254,8 @@ class Fusion {
            });
   }
   bool masks_lie_evenly(const AttentionPattern& p) const {
-    if (p.masks.size() > 1) {
-      return std::all_of(p.masks.begin(), p.masks.end(),
-                         [&](const Mask& mask) { return r_.graph.info(mask.value).shape.is_static(); });
-    }
-    return p.masks.empty() || attention::mask_steps(r_.graph.info(p.masks[0].value).shape, p.scores);
+    const auto all = shape_of_masks(r_, p);
+    return p.masks.empty() || (all && attention::mask_steps(*all, p.scores));
   }
 
   NodeId make(NodeId like, const char* op, std::vector<ValueRef> inputs, AttrMap attrs, const char* suffix,
@@ -222,6 +274,25 @@ class Fusion {
   }
   void put(ValueRef old, ValueRef made) {
     if (old.valid()) replace_with(r_.plan, old.node, made);
+  }
+
+  /// The sum `id` of the scores' gradient becomes one of what the node has summed of it.
+  void put_mask_gradient(const AttentionPattern& p, NodeId id, ValueRef summed) {
+    const Node sum = r_.node(id);
+    const Shape mask = *shape_of_masks(r_, p);
+    if (sum.outputs[0].shape == mask) return put({id, 0}, summed);
+    std::vector<std::int64_t> dims(static_cast<std::size_t>(p.scores.rank() - mask.rank()), 1);
+    dims.insert(dims.end(), mask.dims().begin(), mask.dims().end());
+    std::vector<ValueRef> inputs = sum.inputs;
+    const ValueRef shape = constant(id, Tensor::from<std::int64_t>({static_cast<std::int64_t>(dims.size())},
+                                                                   std::span<const std::int64_t>(dims)));
+    inputs[0] = {make(id, "Reshape", {summed, shape}, {}, "/mask", kNoNode), 0};
+    put({id, 0}, {make(id, sum.op->name.c_str(), inputs, sum.attrs, "/mask", kNoNode), 0});
+  }
+  ValueRef constant(NodeId like, Tensor value) {
+    return {
+        make(like, "Const", {}, {{"dtype", value.dtype()}, {"value", std::move(value)}}, "/shape", kNoNode),
+        0};
   }
 
   ValueRef one_input(const Mask& mask, const char* op) {

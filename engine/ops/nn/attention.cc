@@ -7,11 +7,12 @@
 // With `heads_inside` values lie as [..., n, H, d], and sums as [..., n, H, 2]. There may be no axes in
 // front of n.
 // `mask` broadcasts to [..., H, n, m], whatever the layout. Of the values' type it is added to S; of bool, S
-// is `hidden` where it is false. It gets no gradient. Attributes: scale (1 / sqrt(d) where it is not there),
+// is `hidden` where it is false. Attributes: scale (1 / sqrt(d) where it is not there),
 // causal (false), causal_offset (0: query i sees keys up to i; k: up to i + k), hidden (-1e30).
 // A query that sees nothing (causality hides all keys, or S is -inf everywhere) gets zeros, and gives none a
 // gradient; its sums are 0 and infinity.
-//   braid.AttentionGrad(q, k, v, d_output, output, sums, [mask]) -> dq, dk, dv
+//   braid.AttentionGrad(q, k, v, d_output, output, sums, [mask]) -> dq, dk, dv, [d_mask]
+// d_mask is there with `mask_gradient`, which takes a mask of numbers for all queries and keys, [..., n, m].
 // Queries, keys and values may be parts of wider inputs, as of one product that makes all of them: attributes
 // q_shape and q_part (first, outer, head, row: elements in front of the first value, and from one to the
 // next) say where in input 0 they are; k_, v_. Gradients may lie side by side in one output of joined_shape,
@@ -33,102 +34,6 @@
 #include "engine/ops/ragged/dense_mask.h"
 
 namespace braid {
-namespace attention {
-namespace {
-
-DenseSteps steps_of(const Shape& shape, bool inside) {
-  const int rank = shape.rank();
-  const auto behind = [&](int axis) {
-    std::int64_t n = 1;
-    for (int a = axis + 1; a < rank; ++a) n *= shape[a];
-    return n;
-  };
-  const int head = head_axis(rank, inside), row = row_axis(rank, inside);
-  return {behind(std::min(head, row) - 1), head < 0 ? 0 : behind(head), behind(row), 0};
-}
-
-/// Where values of `shape` are: as the attribute says, else side by side.
-DenseSteps place_of(const AttrMap& attrs, const char* part, const Shape& shape, bool inside) {
-  const auto said = attrs.get<std::vector<std::int64_t>>(part, {});
-  return said.empty() ? steps_of(shape, inside) : DenseSteps{said[1], said[2], said[3], said[0]};
-}
-
-}  // namespace
-
-Shape values_shape(const AttrMap& attrs, int i, const Shape& input) {
-  const auto said = attrs.get<std::vector<std::int64_t>>(kPartShapes[i], {});
-  return said.empty() ? input : Shape(said);
-}
-
-Shape scores_of(const Shape& q, const Shape& k, bool inside) {
-  const int rank = q.rank();
-  std::vector<std::int64_t> dims(q.dims().begin(), q.dims().end());
-  if (inside) dims[static_cast<std::size_t>(rank) - 3] = q[rank - 2];
-  dims[static_cast<std::size_t>(rank) - 2] = q[row_axis(rank, inside)];
-  dims[static_cast<std::size_t>(rank) - 1] = k[row_axis(rank, inside)];
-  return Shape(std::move(dims));
-}
-
-std::optional<MaskSteps> mask_steps(const Shape& mask, const Shape& scores) {
-  const int rank = scores.rank();
-  std::vector<std::int64_t> steps(static_cast<std::size_t>(rank), 0);
-  std::int64_t step = 1;
-  for (int a = mask.rank() - 1, s = rank - 1; a >= 0; --a, --s) {
-    steps[static_cast<std::size_t>(s)] = mask[a] == 1 ? 0 : step;
-    step *= mask[a];
-  }
-  MaskSteps to{0, rank < 3 ? 0 : steps[static_cast<std::size_t>(rank) - 3],
-               steps[static_cast<std::size_t>(rank) - 2], steps[static_cast<std::size_t>(rank) - 1]};
-  std::int64_t counted = 1;  // outer indices of the axes behind
-  for (int a = rank - 4; a >= 0; --a) {
-    if (scores[a] == 1) continue;
-    const std::int64_t here = steps[static_cast<std::size_t>(a)];
-    if (counted == 1)
-      to.outer = here;
-    else if (here != to.outer * counted)
-      return std::nullopt;
-    counted *= scores[a];
-  }
-  return to;
-}
-
-DenseNode dense_node(const Node& node, std::span<const OutputInfo> inputs, bool backward) {
-  const Shape q = values_shape(node.attrs, 0, inputs[0].shape),
-              k = values_shape(node.attrs, 1, inputs[1].shape),
-              v = values_shape(node.attrs, 2, inputs[2].shape);
-  const bool inside = heads_inside(node.attrs);
-  const int rank = q.rank(), row = row_axis(rank, inside), head = head_axis(rank, inside);
-  DenseNode n;
-  n.heads = head < 0 ? 1 : q[head];
-  for (int a = 0; a < std::min(head, row); ++a) n.outer *= q[a];
-  n.queries = q[row];
-  n.keys = k[row];
-  n.qk = q[rank - 1];
-  n.v = v[rank - 1];
-  n.at_q = place_of(node.attrs, kParts[0], q, inside);
-  n.at_k = place_of(node.attrs, kParts[1], k, inside);
-  n.at_v = place_of(node.attrs, kParts[2], v, inside);
-  n.at_dq = place_of(node.attrs, kJoinedParts[0], q, inside);
-  n.at_dk = place_of(node.attrs, kJoinedParts[1], k, inside);
-  n.at_dv = place_of(node.attrs, kJoinedParts[2], v, inside);
-  std::vector<std::int64_t> out(q.dims().begin(), q.dims().end());
-  out.back() = n.v;
-  n.at_out = steps_of(Shape(out), inside);
-  out.back() = 2;
-  n.at_sums = steps_of(Shape(out), inside);
-  n.scale = node.attrs.get("scale", 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(n.qk, 1))));
-  n.hidden = node.attrs.get("hidden", -1e30);
-  n.causal = node.attrs.get("causal", false);
-  n.offset = node.attrs.get("causal_offset", std::int64_t{0});
-  const int last = backward ? kDenseBackward : kDenseForward;
-  if (static_cast<int>(inputs.size()) <= last) return n;
-  n.mask = last;
-  n.at_mask = *mask_steps(inputs[static_cast<std::size_t>(last)].shape, scores_of(q, k, inside));
-  return n;
-}
-
-}  // namespace attention
-
 namespace {
 
 using attention::DenseNode;
@@ -176,6 +81,12 @@ void check_mask(const InferContext& c, int mask, bool inside) {
   if (given.rank() > scores.rank() || !broadcast_shapes(given, scores, both) ||
       (scores.is_static() && both != scores))
     c.fail("mask " + given.to_string() + " does not broadcast to scores " + scores.to_string());
+  if (c.attr(attention::kMaskGradient, false) && given.is_static() && scores.is_static()) {
+    const int rank = given.rank(), of = scores.rank();
+    if (rank < 2 || given[rank - 1] != scores[of - 1] || given[rank - 2] != scores[of - 2])
+      c.fail("the mask " + given.to_string() + " has a gradient, but not each query and key of " +
+             scores.to_string());
+  }
   if (given.is_static() && scores.is_static() && !attention::mask_steps(given, scores))
     c.fail("mask " + given.to_string() + " does not lie in even steps through the axes in front of heads");
 }
@@ -241,6 +152,10 @@ void infer_backward(InferContext& c) {
     if (!joined.empty()) check_part(c, attention::kJoinedParts[i], values_of(c, i), Shape(joined));
     c.output(c.dtype(i), joined.empty() ? values_of(c, i) : i == 0 ? Shape(joined) : Shape{0});
   }
+  if (!c.attr(attention::kMaskGradient, false)) return;
+  if (c.inputs() <= attention::kDenseBackward || c.dtype(attention::kDenseBackward) == DType::Bool)
+    c.fail("there is no mask of numbers to have a gradient");
+  c.output(c.dtype(attention::kDenseBackward), c.shape(attention::kDenseBackward));
 }
 
 template <class T>
@@ -257,7 +172,7 @@ struct Work : DenseNode {
   attention::Head<T, attention::DenseMask<T>> head(const KernelArgs& args, std::int64_t o,
                                                    std::int64_t h) const {
     attention::DenseMask<T> who{{queries, keys, causal, offset}};
-    const std::int64_t first = o * at_mask.outer + h * at_mask.head;
+    const std::int64_t first = mask_at(o, h);
     if (mask >= 0 && is_bool) who.seen = args.in<bool>(mask) + first;
     if (mask >= 0 && !is_bool) who.added = args.in<T>(mask) + first;
     who.query_step = at_mask.query;
@@ -278,6 +193,20 @@ struct Work : DenseNode {
           const std::int64_t head = p / parts;
           piece(head / heads, head % heads, p % parts, static_cast<T*>(args.scratch) + lane * each);
         }
+    });
+  }
+  /// The same of all heads, one behind the other where they share the mask's numbers, as its gradient adds
+  /// up.
+  template <class Piece>
+  void for_sharers(ThreadPool& pool, const KernelArgs& args, std::int64_t each, const Piece& piece) const {
+    const std::int64_t groups = mask_heads() * mask_rows(), at_once = std::min(groups, kMostAtOnce);
+    const std::int64_t sharing_heads = heads / mask_heads(), sharing_rows = outer / mask_rows();
+    pool.parallel_range(at_once, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t lane = begin; lane < end; ++lane)
+        for (std::int64_t g = lane; g < groups; g += at_once)
+          for (std::int64_t s = 0; s < sharing_heads * sharing_rows; ++s)
+            piece(g / mask_heads() + s / sharing_heads, g % mask_heads() + s % sharing_heads,
+                  static_cast<T*>(args.scratch) + lane * each);
     });
   }
   std::size_t scratch_bytes(std::int64_t parts, std::int64_t each) const {
@@ -317,24 +246,33 @@ PreparedKernel prepare_backward(const PrepareContext& c) {
   return with_float(c.node.op->name, c.inputs[0].dtype, [&]<class T>() {
     const Work<T> work(c, true);
     const std::int64_t each = attention::BackwardScratch<T>(nullptr, work.sizes).size;
-    std::int64_t elements[3];
-    for (std::size_t i = 0; i < 3; ++i) elements[i] = c.outputs[i].shape.elements();
+    std::vector<std::int64_t> elements;
+    for (const OutputInfo& output : c.outputs) elements.push_back(output.shape.elements());
     PreparedKernel kernel;
     kernel.scratch_bytes = work.scratch_bytes(1, each);
     kernel.run = [=, pool = &c.pool](const KernelArgs& args) {
-      for (int i = 0; i < 3; ++i) std::fill_n(args.out<T>(i), elements[i], T(0));
-      work.for_pieces(*pool, args, 1, each, [&](std::int64_t o, std::int64_t h, std::int64_t, T* scratch) {
+      for (std::size_t i = 0; i < elements.size(); ++i)
+        std::fill_n(args.out<T>(static_cast<int>(i)), elements[i], T(0));
+      const auto piece = [&](std::int64_t o, std::int64_t h, T* scratch) {
         const std::int64_t out = work.at_out.at(o, h);
-        const attention::HeadGradient<T> g{args.in<T>(4) + out,
-                                           args.in<T>(5) + work.at_sums.at(o, h) + 1,
-                                           args.in<T>(5) + work.at_sums.at(o, h),
-                                           args.in<T>(3) + out,
-                                           work.result(args, 0) + work.at_dq.at(o, h),
-                                           work.result(args, 1) + work.at_dk.at(o, h),
-                                           work.result(args, 2) + work.at_dv.at(o, h)};
+        const attention::HeadGradient<T> g{
+            args.in<T>(4) + out,
+            args.in<T>(5) + work.at_sums.at(o, h) + 1,
+            args.in<T>(5) + work.at_sums.at(o, h),
+            args.in<T>(3) + out,
+            work.result(args, 0) + work.at_dq.at(o, h),
+            work.result(args, 1) + work.at_dk.at(o, h),
+            work.result(args, 2) + work.at_dv.at(o, h),
+            work.mask_gradient ? args.out<T>(3) + work.mask_at(o, h) : nullptr};
         attention::backward(work.sizes, work.head(args, o, h), g,
                             attention::BackwardScratch<T>(scratch, work.sizes));
-      });
+      };
+      if (work.mask_gradient)
+        work.for_sharers(*pool, args, each, piece);
+      else
+        work.for_pieces(*pool, args, 1, each, [&](std::int64_t o, std::int64_t h, std::int64_t, T* scratch) {
+          piece(o, h, scratch);
+        });
     };
     return kernel;
   });
@@ -374,7 +312,7 @@ void register_attention(OpRegistry& registry) {
                 .cost = cost(2),
                 .cpu = prepare_forward};
   OpDef backward{.name = "braid.AttentionGrad",
-                 .traits = computes().names({"dq", "dk", "dv"}),
+                 .traits = computes().output_lists({{"dq"}, {"dk"}, {"dv"}, {"d_mask", "*"}}),
                  .min_inputs = 6,
                  .max_inputs = 7,
                  .infer = infer_backward,

@@ -29,7 +29,12 @@ struct DenseNode {
   std::int64_t offset = 0;  // of causal: query i sees keys up to i + offset
   int mask = -1;            // input; none
   MaskSteps at_mask;
+  bool mask_gradient = false;
 
+  /// Heads, and rows, that have numbers of the mask for themselves.
+  std::int64_t mask_heads() const { return at_mask.head != 0 ? heads : 1; }
+  std::int64_t mask_rows() const { return at_mask.outer != 0 ? outer : 1; }
+  std::int64_t mask_at(std::int64_t o, std::int64_t h) const { return o * at_mask.outer + h * at_mask.head; }
   std::int64_t heads_of_all() const { return outer * heads; }
 };
 
@@ -43,6 +48,14 @@ inline constexpr const char* kParts[] = {"q_part", "k_part", "v_part"};
 /// Attributes of gradients that lie in one output of shape `joined_shape`: where each one is.
 inline constexpr const char* kJoinedShape = "joined_shape";
 inline constexpr const char* kJoinedParts[] = {"dq_part", "dk_part", "dv_part"};
+
+/// Attribute of the gradient: there is a fourth output, that of the mask.
+inline constexpr const char* kMaskGradient = "mask_gradient";
+
+/// Whether a device has one kernel for heads of so few queries and keys, forwards and back: `number` bytes
+/// each, `sums_mask` with the mask's gradient (engine/ops/ragged/attention_short.cuh).
+bool is_short(std::int64_t queries, std::int64_t keys, std::int64_t width, std::int64_t number,
+              bool sums_mask);
 
 /// The shape of queries (0), keys or values: of the input, or of the part that it has.
 Shape values_shape(const AttrMap& attrs, int i, const Shape& input);

@@ -22,6 +22,7 @@ braid_op_family(nn
   CUDA_ONLY
     depthwise_conv2d
   SOURCES
+    attention_node.cc
     convolution.cc
     convolution_rules.cc
     pooling.cc

@@ -160,14 +160,19 @@ template <class Args>
 KernelsOf<Args> kernels_with_tensor_cores(const PrepareContext& c, std::int64_t qk, std::int64_t v,
                                           bool softmax);
 
+/// Whether values are where kernels with tensor cores take them.
+inline bool is_aligned(const AttentionArgs& a) {
+  const void* const places[] = {a.q, a.k, a.v, a.d_out, a.results[0], a.results[1], a.results[2]};
+  bool all = true;
+  for (const void* const at : places) all = all && cuda::is_aligned16(at);
+  return all;
+}
+
 /// Those of both that fit where the values are.
 template <class Args>
 const KernelsOf<Args>& kernels_for(const Args& a, const KernelsOf<Args>& tiles,
                                    const KernelsOf<Args>& plain) {
-  const void* const places[] = {a.q, a.k, a.v, a.d_out, a.results[0], a.results[1], a.results[2]};
-  bool is_aligned = tiles.forward != nullptr;
-  for (const void* const at : places) is_aligned = is_aligned && cuda::is_aligned16(at);
-  return is_aligned ? tiles : plain;
+  return tiles.forward && is_aligned(a) ? tiles : plain;
 }
 
 /// dots [rows]: the sums of output d_output, rows of args.v_width, in the type that is computed in.

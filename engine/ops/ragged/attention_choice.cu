@@ -38,6 +38,22 @@ KernelsOf<Args> kernels_with_tensor_cores(const PrepareContext& c, std::int64_t 
   return tiles.shared_bytes > shared ? KernelsOf<Args>{} : tiles;
 }
 
+ShortKernels short_kernels(const PrepareContext& c, const braid::attention::DenseNode& node) {
+  const DType type = c.inputs[0].dtype;
+  const std::int64_t pack = 16 / static_cast<std::int64_t>(dtype_size(type)),
+                     width = std::max(node.qk, node.v);
+  if (node.qk % pack != 0 || node.v % pack != 0 || std::min(node.queries, node.keys) < 1 ||
+      std::max(node.queries, node.keys) > kMostShort || node.heads_of_all() < 1)
+    return {};
+  ShortKernels kernels;
+  if (type == DType::BFloat16) kernels.launch = bfloat16_short(width);
+  if (type == DType::Float16) kernels.launch = float16_short(width);
+  if (type == DType::Float32)
+    kernels.launch = c.accelerator->options().tf32 ? tf32_short(width) : float32_short(width);
+  kernels.shared = static_cast<std::size_t>(of_device(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+  return kernels;
+}
+
 template KernelsOf<RaggedArgs> kernels_with_tensor_cores(const PrepareContext&, std::int64_t, std::int64_t,
                                                          bool);
 template KernelsOf<DenseArgs> kernels_with_tensor_cores(const PrepareContext&, std::int64_t, std::int64_t,

@@ -39,6 +39,7 @@ template <class T>
 struct HeadGradient {
   const T *out, *log_sum, *max, *d_out;  // out, log_sum and max: of softmax
   T *dq, *dk, *dv;
+  T* d_mask = nullptr;  // added to where it is there: as the mask's numbers lie
 };
 
 /// Scratch in pieces.
@@ -214,6 +215,11 @@ void turn_back(const HeadSizes& s, const Head<T, Mask>& head, const HeadGradient
   const std::int64_t all = std::max(columns, round_up(count, kRowBlock));
   keep(row, scores, all, T(0));
   keep(row, d_scores, all, T(0));
+  if constexpr (requires { head.mask.added; }) {
+    if (!g.d_mask) return;
+    T* const to = g.d_mask + query * head.mask.query_step + begin * head.mask.key_step;
+    for (std::int64_t j = 0; j < count; ++j) to[j] += d_scores[j];
+  }
 }
 
 /// Adds what queries from `first` on give keys [begin, begin + count), and these to their gradients.

@@ -6,7 +6,11 @@
 //   load(tile, row, column)          rows [row, row + 16), columns [column, column + kDepth), as factor A
 //   load_transposed(tile, row, ...)  rows [row, row + 16) are columns of factor B, which is kDepth deep
 //   load_across(tile, row, column)   rows [row, row + kDepth) of factor B, and 16 of its columns
+//   load_turned(tile, row, column)   rows [row, row + kDepth), columns [column, column + 16), as factor A
+//   whose
+//                                    rows are these columns; goes with load_across
 //   factor(scores, step)             16 x kDepth of a product, as factor A of the next one
+//   put(tile, row, column, x, y)     two numbers of a product, in columns `column` and the next
 //   multiply(c, a, b)                c[16, 16] += a b
 // Lane 4 g + t has rows g and g + 8 of a product's tile of 8 columns, in columns 2 t and 2 t + 1 (PTX ISA).
 // Tiles have kPitch<W> elements a row, so that eight rows of 16 bytes lie in different banks.
@@ -74,6 +78,18 @@ struct HalfTiles : PaddedTiles<E> {
     load_matrices<true>(b.at, tile + (row + lane % 16) * kPitch<E, W> + column + lane / 16 * 8);
     return b;
   }
+  template <int W>
+  static __device__ A load_turned(const E* tile, int row, int column) {
+    const int lane = lane_id();
+    A a;
+    load_matrices<true>(a.at,
+                        tile + (row + lane / 16 * 8 + lane % 8) * kPitch<E, W> + column + lane / 8 % 2 * 8);
+    return a;
+  }
+  template <int W>
+  static __device__ void put(E* tile, int row, int column, float x, float y) {
+    *reinterpret_cast<std::uint32_t*>(tile + row * kPitch<E, W> + column) = pack_halves<E>(x, y);
+  }
   template <int kTiles>
   static __device__ A factor(const Scores (&scores)[kTiles], int step) {
     const Scores &left = scores[2 * step], &right = scores[2 * step + 1];
@@ -136,6 +152,16 @@ struct FloatTiles : PaddedTiles<float> {
     const int g = lane_id() / 4, t = lane_id() % 4;
     const float* const at = tile + (row + 2 * t) * kPitch<float, W> + column + g;
     return {{Number(at[0]), Number(at[kPitch<float, W>]), Number(at[8]), Number(at[kPitch<float, W> + 8])}};
+  }
+  template <int W>
+  static __device__ A load_turned(const float* tile, int row, int column) {
+    const int g = lane_id() / 4, t = lane_id() % 4;
+    const float* const at = tile + (row + 2 * t) * kPitch<float, W> + column + g;
+    return {{Number(at[0]), Number(at[8]), Number(at[kPitch<float, W>]), Number(at[kPitch<float, W> + 8])}};
+  }
+  template <int W>
+  static __device__ void put(float* tile, int row, int column, float x, float y) {
+    *reinterpret_cast<float2*>(tile + row * kPitch<float, W> + column) = make_float2(x, y);
   }
   template <int kTiles>
   static __device__ A factor(const Scores (&scores)[kTiles], int step) {

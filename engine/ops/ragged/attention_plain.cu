@@ -240,6 +240,42 @@ __global__ void __launch_bounds__(kPlainThreads)
     }
 }
 
+/// A thread for each number of the mask, which rows and heads share.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    plain_mask_gradient(const __grid_constant__ DenseArgs args, Computed<T>* d_mask, std::int64_t numbers) {
+  const int queries = args.rules.queries(), keys = args.rules.all_keys();
+  const bool of_head = args.at_mask.head != 0, of_row = args.at_mask.outer != 0;
+  for (std::int64_t at = grid_index(); at < numbers; at += grid_size()) {
+    const int j = static_cast<int>(at % keys), i = static_cast<int>(at / keys % queries);
+    const std::int64_t group = at / keys / queries;
+    const int head = of_head ? static_cast<int>(group % args.heads) : 0;
+    const std::int64_t row = of_row ? group / (of_head ? args.heads : 1) : 0;
+    Computed<T> sum = 0;
+    for (std::int64_t o = row; args.rules.sees(i, j) && o < (of_row ? row + 1 : args.outer); ++o)
+      for (int h = head; h < (of_head ? head + 1 : args.heads); ++h)
+        sum += PlainHead<T, DenseArgs>(args, {{o}, 0, h}, true).pair(i, j).slope;
+    d_mask[at] = sum;
+  }
+}
+
+constexpr int kSliceLanes = 32;
+
+/// A block for 32 numbers, whose warps have a part of the slices each.
+__global__ void __launch_bounds__(32 * kSliceLanes)
+    add_slices_kernel(const float* sums, float* to, std::int64_t numbers, int slices) {
+  __shared__ float parts[kSliceLanes][32];
+  const std::int64_t at = std::int64_t{blockIdx.x} * 32 + threadIdx.x;
+  float sum = 0;
+  for (int s = static_cast<int>(threadIdx.y); at < numbers && s < slices; s += kSliceLanes)
+    sum += sums[s * numbers + at];
+  parts[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y > 0 || at >= numbers) return;
+  for (int part = 1; part < kSliceLanes; ++part) sum += parts[part][threadIdx.x];
+  to[at] = sum;
+}
+
 /// A warp for each row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) row_dots_kernel(const Computed<T>* output, const T* d_output,
@@ -290,6 +326,29 @@ KernelsOf<Args> plain_kernels(DType dtype, bool softmax) {
 
 template KernelsOf<RaggedArgs> plain_kernels<RaggedArgs>(DType, bool);
 template KernelsOf<DenseArgs> plain_kernels<DenseArgs>(DType, bool);
+
+std::int32_t mask_slices(const DenseArgs& args) {
+  constexpr std::int64_t kRoom = 128 * 512, kMostOfUnit = 128 * 16;  // threads, blocks
+  const std::int64_t threads = std::max(args.rules.count, 16) * 2,
+                     groups = std::max<std::int64_t>(args.mask_groups(), 1);
+  const std::int64_t sharing = std::max<std::int64_t>(args.heads * args.outer / groups, 1);
+  return static_cast<std::int32_t>(
+      std::clamp<std::int64_t>(std::min(kRoom / threads, kMostOfUnit) / groups, 1, sharing));
+}
+
+void add_slices(const DenseArgs& args, float* to, std::int64_t numbers, StreamRef stream) {
+  if (numbers == 0) return;
+  launch(add_slices_kernel, checked_blocks((numbers + 31) / 32), dim3(32, kSliceLanes), 0, stream,
+         static_cast<const float*>(args.mask_sums), to, numbers, args.slices);
+}
+
+void mask_gradient(DType dtype, const DenseArgs& args, void* d_mask, std::int64_t numbers, StreamRef stream) {
+  if (numbers == 0) return;
+  with_values(dtype, [&]<class T>() {
+    launch(plain_mask_gradient<T>, blocks_for(numbers), kThreads, 0, stream, args,
+           static_cast<Computed<T>*>(d_mask), numbers);
+  });
+}
 
 void row_dots(DType dtype, const AttentionArgs& args, const void* output, void* dots, std::int64_t rows,
               StreamRef stream) {

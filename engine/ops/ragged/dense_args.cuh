@@ -23,7 +23,13 @@ struct DenseArgs : AttentionArgs {
   const bool* seen;
   braid::attention::MaskSteps at_mask;
   double hidden;
+  float* mask_sums;  // of the gradient: [slices, mask_groups(), queries, keys], or none
+  std::int32_t slices;
 
+  /// Heads and rows that do not share the mask's numbers.
+  std::int64_t mask_groups() const {
+    return (at_mask.outer != 0 ? outer : 1) * (at_mask.head != 0 ? heads : 1);
+  }
   unsigned blocks(int own, bool of_keys) const {
     const std::int64_t values = of_keys ? rules.history : rules.count;
     return checked_blocks((values + own - 1) / own * heads * outer);
@@ -82,7 +88,9 @@ struct DenseArgs : AttentionArgs {
   /// scores stay finite in units of ln 2.
   __device__ float masked(const BlockPiece<Row>& piece, int query, int key, float score) const {
     if (query >= rules.count || key >= rules.history) return score;
-    const std::int64_t at = mask_at(piece.row, piece.head, query, key);
+    return masked_at(mask_at(piece.row, piece.head, query, key), score);
+  }
+  __device__ float masked_at(std::int64_t at, float score) const {
     const float scaled = score * static_cast<float>(scale);
     if (seen) return seen[at] ? scaled : static_cast<float>(hidden);
     const float sum = scaled + static_cast<const float*>(added)[at];
@@ -91,5 +99,31 @@ struct DenseArgs : AttentionArgs {
 
   static constexpr float kLeastScore = -1e30F;
 };
+
+/// Of attention of few queries and keys (attention_short.cuh). False: blocks have less than `shared` bytes of
+/// shared memory, and nothing is launched. REQUIRES: at least one query and key, at most kMostShort of each;
+/// places as of kernels with tensor cores.
+using ShortLaunch = bool (*)(const DenseArgs& args, bool backward, std::size_t shared, StreamRef stream);
+inline constexpr int kMostShort = 128;
+
+/// For heads of up to `width`; none where that is too wide.
+ShortLaunch bfloat16_short(std::int64_t width);
+ShortLaunch float16_short(std::int64_t width);
+ShortLaunch tf32_short(std::int64_t width);
+ShortLaunch float32_short(std::int64_t width);
+
+/// The one of a node, and the shared memory that blocks of its device have.
+struct ShortKernels {
+  ShortLaunch launch = nullptr;
+  std::size_t shared = 0;
+};
+ShortKernels short_kernels(const PrepareContext& c, const braid::attention::DenseNode& node);
+
+/// Of what shares a number of the mask: as many slices as the device has room for blocks.
+std::int32_t mask_slices(const DenseArgs& args);
+/// to [numbers] = the sums of args.mask_sums over slices.
+void add_slices(const DenseArgs& args, float* to, std::int64_t numbers, StreamRef stream);
+/// d_mask [numbers], for any widths and sizes. REQUIRES: args of the gradient, with dots.
+void mask_gradient(DType dtype, const DenseArgs& args, void* d_mask, std::int64_t numbers, StreamRef stream);
 
 }  // namespace braid::cuda::attention

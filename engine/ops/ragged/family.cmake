@@ -13,4 +13,8 @@ braid_op_family(ragged
     attention_float32.cu
     attention_plain.cu
     attention_plan.cu
+    attention_short_bfloat16.cu
+    attention_short_float16.cu
+    attention_short_float32.cu
+    attention_short_tf32.cu
     attention_tf32.cu)

@@ -76,6 +76,9 @@ class Attention {
     // rounding.
     const double least = std::max(1.0, std::sqrt(static_cast<double>(s_.queries)) / 8);
     expect_same("braid.AttentionGrad", back, precision, {"dq", "dk", "dv"}, least);
+    if (s_.mask != 1 || mask.empty() || mask[0].shape()[mask[0].shape().rank() - 2] != s_.queries) return;
+    back.attrs.set("mask_gradient", true);
+    expect_same("braid.AttentionGrad", back, precision, {"dq", "dk", "dv", "d_mask"}, least);
   }
 
  private:

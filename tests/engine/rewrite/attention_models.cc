@@ -109,13 +109,30 @@ class Writer {
     return fed(fmt::format("mask{}", feeds_.size()), t);
   }
 
+  Output learned_mask(const Shape& shape) {
+    return b_.read(b_.variable("mask", shape, {.init = {InitKind::Uniform, -1, 1}}));
+  }
+  /// For each query and key, shared by the batch, and perhaps by heads.
+  Output learned_mask() {
+    const Shape all[] = {{n_, m_}, {heads_, n_, m_}, {1, heads_, n_, m_}, {batch_, 1, n_, m_}};
+    Shape shape = all[below(4)];
+    if (shape == Shape{batch_, heads_, n_, m_})
+      shape = {n_, m_};  // shared by nobody, its gradient is not summed
+    say(shape.to_string());
+    return learned_mask(shape);
+  }
+
   Output masked(const Output& scores) {
-    if (unlike_ == Unlike::LearnedMask)
-      return b_.add(scores,
-                    b_.read(b_.variable("mask", Shape{n_, m_}, {.init = {InitKind::Uniform, -1, 1}})));
+    if (unlike_ == Unlike::LearnedMask) return b_.add(scores, learned_mask(Shape{m_}));
     if (unlike_ == Unlike::OtherFill)
       return b_.op("SelectV2", {fed("seen", bools({n_, m_}, false)), scores, number(-3)});
-    switch (below(8)) {
+    switch (below(10)) {
+      case 8:
+        say("learned mask");
+        return b_.add(scores, learned_mask());
+      case 9:
+        say("learned mask, and another");
+        return b_.add(b_.add(learned_mask(), scores), added_mask());
       case 0:
         say("added mask");
         return b_.add(scores, added_mask());

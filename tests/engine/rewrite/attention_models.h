@@ -17,7 +17,7 @@ enum class Unlike {
   ScaleOfHeads,  // each head has a scale of its own
   WeightsUsedTwice,
   ScoresUsedTwice,
-  LearnedMask,  // the mask wants a gradient
+  LearnedMask,  // a mask of keys wants a gradient
   Dropped,      // weights are multiplied before they meet values
   MaskScaled,   // the scale stands behind the mask
   OtherFill,    // what is hidden becomes a score like others

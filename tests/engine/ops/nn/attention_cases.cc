@@ -1,13 +1,14 @@
 #include <limits>
 
 #include "tests/engine/ops/op_cases.h"
+#include "tests/engine/ops/op_runner.h"
 
 namespace braid::testing {
 namespace {
 
 struct ShapedAttention {
   const char* label;
-  Shape q, k, v, out, rows;
+  Shape q, k, v;
   std::vector<Tensor> mask = {};  // none, or one
   AttrMap attrs = {};
 };
@@ -16,10 +17,13 @@ Tensor some_seen(Shape shape, std::uint64_t seed) {
   return converted(random_i64(shape, seed, 0, 2), DType::Bool);
 }
 
-Shape sums_of(const Shape& rows) {
-  std::vector<std::int64_t> dims(rows.dims().begin(), rows.dims().end());
-  dims.push_back(2);
-  return Shape(dims);
+/// What the gradient takes behind queries, keys and values: its own, the output, sums, the mask.
+std::vector<Tensor> gradient_inputs(const std::vector<Tensor>& inputs, const AttrMap& attrs) {
+  const std::vector<Tensor> made = run_op("braid.Attention", inputs, attrs);
+  std::vector<Tensor> all(inputs.begin(), inputs.begin() + 3);
+  all.insert(all.end(), {random_f64(made[0].shape(), 4), made[0], made[1]});
+  all.insert(all.end(), inputs.begin() + 3, inputs.end());
+  return all;
 }
 
 /// Queries, keys and values that are parts of one product's rows, [batch, 5, 3 x 2 heads of 8], or of rows
@@ -50,9 +54,7 @@ void add_parts(OpCaseTable& table) {
                                   .no_gradient_outputs = {0, 1},
                                   .numeric_gradient = false,
                                   .float32_tolerance = kHalfWeights});
-    std::vector<Tensor> backward = inputs;
-    const Shape out(shape), sums{kBatch, kRows, kHeads, 2};
-    backward.insert(backward.end(), {random_f64(out, 4), random_f64(out, 5), random_f64(sums, 6, 1, 2)});
+    const std::vector<Tensor> backward = gradient_inputs(inputs, attrs);
     table.add("braid.AttentionGrad",
               {.label = label, .inputs = backward, .attrs = attrs, .float32_tolerance = kHalfWeights});
     for (const char* const name : {"dq_part", "dk_part", "dv_part"})
@@ -70,84 +72,61 @@ BRAID_OP_CASES(attention) {
   add_parts(table);
   const Shape inside{2, 3, 2, 4}, other{2, 5, 2, 4}, wide{2, 5, 2, 3};
   const std::vector<ShapedAttention> all{
-      {"self", {2, 2, 3, 4}, {2, 2, 3, 4}, {2, 2, 3, 4}, {2, 2, 3, 4}, {2, 2, 3}},
-      {"causal, other widths",
-       {2, 2, 3, 4},
-       {2, 2, 3, 4},
-       {2, 2, 3, 5},
-       {2, 2, 3, 5},
-       {2, 2, 3},
-       {},
-       {{"causal", true}}},
-      {"one matrix, more keys",
-       {3, 4},
-       {7, 4},
-       {7, 2},
-       {3, 2},
-       {3},
-       {},
-       {{"causal", true}, {"causal_offset", 4}}},
+      {"self", {2, 2, 3, 4}, {2, 2, 3, 4}, {2, 2, 3, 4}},
+      {"causal, other widths", {2, 2, 3, 4}, {2, 2, 3, 4}, {2, 2, 3, 5}, {}, {{"causal", true}}},
+      {"one matrix, more keys", {3, 4}, {7, 4}, {7, 2}, {}, {{"causal", true}, {"causal_offset", 4}}},
       {"queries that see nothing",
        {1, 4, 2},
        {1, 3, 2},
        {1, 3, 2},
-       {1, 4, 2},
-       {1, 4},
        {},
        {{"causal", true}, {"causal_offset", -2}}},
-      {"added, of keys",
-       {2, 2, 3, 4},
-       {2, 2, 5, 4},
-       {2, 2, 5, 4},
-       {2, 2, 3, 4},
-       {2, 2, 3},
-       {random_f64({2, 1, 1, 5}, 6)}},
+      {"added, of keys", {2, 2, 3, 4}, {2, 2, 5, 4}, {2, 2, 5, 4}, {random_f64({2, 1, 1, 5}, 6)}},
       {"added, of heads",
        {2, 2, 3, 4},
        {2, 2, 5, 4},
        {2, 2, 5, 4},
-       {2, 2, 3, 4},
-       {2, 2, 3},
        {random_f64({2, 3, 5}, 6)},
        {{"scale", -0.7}}},
+      {"added, of rows", {2, 2, 3, 4}, {2, 2, 5, 4}, {2, 2, 5, 4}, {random_f64({2, 1, 3, 5}, 6)}},
+      {"added, for all, heads inside",
+       {3, 5, 2, 4},
+       {3, 4, 2, 4},
+       {3, 4, 2, 8},
+       {random_f64({5, 4}, 6)},
+       {{"heads_inside", true}, {"causal", true}, {"causal_offset", 1}}},
       {"added, all hidden for one",
        {1, 2, 3},
        {1, 2, 3},
        {1, 2, 3},
-       {1, 2, 3},
-       {1, 2},
        {f64({2, 2},
             {-std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(), 0, 1})}},
       {"chosen",
        {3, 2, 2, 3, 4},
        {3, 2, 2, 5, 4},
        {3, 2, 2, 5, 4},
-       {3, 2, 2, 3, 4},
-       {3, 2, 2, 3},
        {some_seen({3, 2, 1, 1, 5}, 6)},
        {{"hidden", -3.0}}},
-      {"heads inside",
-       inside,
-       other,
-       wide,
-       {2, 3, 2, 3},
-       {2, 3, 2},
-       {some_seen({2, 1, 3, 5}, 8)},
-       {{"heads_inside", true}}},
+      {"heads inside", inside, other, wide, {some_seen({2, 1, 3, 5}, 8)}, {{"heads_inside", true}}},
   };
   for (const ShapedAttention& s : all) {
     std::vector<Tensor> inputs{random_f64(s.q, 1), random_f64(s.k, 2), random_f64(s.v, 3)};
-    std::vector<Tensor> backward = inputs;
     inputs.insert(inputs.end(), s.mask.begin(), s.mask.end());
     table.add("braid.Attention", {.label = s.label,
                                   .inputs = inputs,
                                   .attrs = s.attrs,
                                   .no_gradient_inputs = {3},
                                   .no_gradient_outputs = {1}});
-    backward.insert(backward.end(),
-                    {random_f64(s.out, 4), random_f64(s.out, 5), random_f64(sums_of(s.rows), 6, 1, 2)});
-    backward.insert(backward.end(), s.mask.begin(), s.mask.end());
-    table.add("braid.AttentionGrad", {.label = s.label, .inputs = backward, .attrs = s.attrs});
+    table.add("braid.AttentionGrad",
+              {.label = s.label, .inputs = gradient_inputs(inputs, s.attrs), .attrs = s.attrs});
+    if (s.mask.empty() || s.mask[0].dtype() == DType::Bool ||
+        s.mask[0].shape()[s.mask[0].shape().rank() - 2] == 1)
+      continue;
+    AttrMap attrs = s.attrs;
+    attrs.set("mask_gradient", true);
+    table.add("braid.AttentionGrad", {.label = std::string(s.label) + ", with the mask's gradient",
+                                      .inputs = gradient_inputs(inputs, s.attrs),
+                                      .attrs = attrs});
   }
   table.add("braid.Attention",
             {.label = "nothing",
