@@ -146,7 +146,7 @@ class Worker {
     auto ended = pushed->get_future();
     client_->push_async(
         push, [pushed](ErrorPtr error) { pushed->set_value(std::move(error)); }, long_wait());
-    if (caches_[table]) caches_[table]->update(ordered, push.params, rows.data());
+    if (caches_[table]) caches_[table]->update(step, ordered, push.params, rows.data());
     if (const ErrorPtr error = ended.get()) throw_error(*error);
     rows_ += static_cast<double>(counts[0]);
   }
@@ -183,21 +183,17 @@ class Worker {
       return;
     }
     RowCache& cache = *self.caches_[table];
-    RowCache::Round& round = cache.plan(step, keys);
-    const std::uint64_t repairs = cache.counts().repairs;
-    PullRequest held = plain;
-    plain.slots = held.slots = true;
-    plain.ordered = {{round.missing, round.missing_rows}};
-    held.ordered = {{round.held, round.held_rows, round.known}};
-    auto pulled = std::make_shared<std::promise<ErrorPtr>>();
-    auto ended = pulled->get_future();
-    self.client_->pull_async(
-        held, [pulled](ErrorPtr error) { pulled->set_value(std::move(error)); }, long_wait());
+    cache.plan(step, keys);
+    RowCache::Round& round = *cache.round(step);
+    plain.slots = true;
+    plain.ordered = {self.settings_.age > 0 ? OrderedPull{round.missing, round.missing_rows}
+                                            : OrderedPull{keys, nullptr, round.known, &round.changed}};
+    cache.gather(round, rows);
     self.client_->pull(plain, long_wait());
-    if (const ErrorPtr error = ended.get()) throw_error(*error);
+    double sent = 0;
+    if (self.settings_.age > 0) sent = static_cast<double>(round.missing.counts[0]);
+    for (const auto& server : round.changed.servers) sent += static_cast<double>(server.rows.size());
     cache.land(round, rows);
-    const double sent =
-        static_cast<double>(round.missing.counts[0]) + static_cast<double>(cache.counts().repairs - repairs);
     self.bytes_ += 2 * sent * row_bytes;  // with the slot
   }
 

@@ -5,6 +5,16 @@
 
 namespace braid::ps {
 
+void add(CacheCounts& sum, const CacheCounts& its) {
+  sum.hits += its.hits;
+  sum.misses += its.misses;
+  sum.repairs += its.repairs;
+  sum.expired += its.expired;
+  sum.evictions += its.evictions;
+  sum.uncached += its.uncached;
+  sum.largest_age = std::max(sum.largest_age, its.largest_age);
+}
+
 CachePlan::CachePlan(std::int64_t slots, std::optional<std::uint64_t> most_age)
     : most_age_(most_age),
       entries_(static_cast<std::size_t>(slots)),
@@ -55,7 +65,7 @@ CachePlan::Place CachePlan::use(int table, std::int64_t key, std::uint64_t step)
   }
   Entry& entry = entries_[place.slot];
   entry.used = step;
-  ++entry.holders;
+  std::atomic_ref(entry.holders).fetch_add(1, std::memory_order_relaxed);
   link_newest(place.slot);
   return place;
 }
@@ -64,7 +74,7 @@ CachePlan::Place CachePlan::use(int table, std::int64_t key, std::uint64_t step)
 std::uint32_t CachePlan::take_slot() {
   if (used_ < slots()) return static_cast<std::uint32_t>(used_++);
   const std::uint32_t slot = oldest_;
-  if (entries_[slot].holders > 0) return kNone;
+  if (std::atomic_ref(entries_[slot].holders).load(std::memory_order_acquire) > 0) return kNone;
   ++counts_.evictions;
   erase(find(entries_[slot].table, entries_[slot].key));
   unlink(slot);

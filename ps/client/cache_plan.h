@@ -6,9 +6,10 @@
 //              server has it unless others have changed it since (ps/server: changed())
 //   BOUNDED    a row is used for so many steps after it was pulled, and then pulled again
 //
-// Thread rule: one thread at a time.
+// Thread rule: one thread at a time; release() also beside it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -27,6 +28,8 @@ struct CacheCounts {
   std::uint64_t uncached = 0;     // of the misses: all slots were held by steps under way
   std::uint64_t largest_age = 0;  // steps since a hit was pulled (BOUNDED)
 };
+
+void add(CacheCounts& sum, const CacheCounts& its);
 
 class CachePlan {
  public:
@@ -54,7 +57,9 @@ class CachePlan {
   /// REQUIRES: steps do not fall; a row is named once a step.
   Place use(int table, std::int64_t key, std::uint64_t step);
   /// As often as use() gave the slot. REQUIRES: it is no kNone.
-  void release(std::uint32_t slot) { --entries_[slot].holders; }
+  void release(std::uint32_t slot) {
+    std::atomic_ref(entries_[slot].holders).fetch_sub(1, std::memory_order_release);
+  }
 
   CacheCounts& counts() { return counts_; }
   const CacheCounts& counts() const { return counts_; }

@@ -52,14 +52,28 @@ struct OrderedKeys {
   std::span<const std::int64_t> counts = {};  // [servers, tables]
 };
 
+/// Rows that came of a pull of what has changed, where they arrived. Good as long as `memory` is.
+struct ChangedRows {
+  struct Row {
+    std::uint32_t key = 0;  // its place among the pull's keys
+    const float* values = nullptr;
+  };
+  struct OfServer {
+    std::vector<Row> rows;  // in any order
+    std::shared_ptr<const std::byte> memory;
+  };
+  std::vector<OfServer> servers;
+};
+
 /// Rows by such keys: rows [sum of counts, dim] f32, in the order of the keys.
 struct OrderedPull {
   OrderedKeys keys;
   float* rows = nullptr;
-  /// Set, by key, of all groups or of none: the caller has the rows with their slots as it has updated them
-  /// in step known - 1 (modulo 2^32), and gets those alone that others have changed in that step too or
-  /// since. Of these it is 0 behind the call (BSP).
-  std::uint32_t* known = nullptr;
+  /// Set, by key, of all groups or of none: the caller has a row with its slots as it has updated it in step
+  /// known - 1 (modulo 2^32), and gets it if others have changed it in that step too or since; 0: it has not,
+  /// and gets it. What comes is told in `changed`, and nothing is written to `rows` (BSP).
+  const std::uint32_t* known = nullptr;
+  ChangedRows* changed = nullptr;
 };
 struct OrderedPush {
   OrderedKeys keys;

@@ -26,7 +26,8 @@ struct OrderedRows {
   std::size_t width = 0;
   std::uint64_t count = 0;
   float* rows = nullptr;
-  std::uint32_t* known = nullptr;
+  ChangedRows::OfServer* changed = nullptr;  // set: rows are told there, and written nowhere
+  std::uint32_t first = 0;                   // place of the first among the pull's keys
 };
 
 /// What one server sends, until it is at its place.
@@ -128,7 +129,9 @@ void add_ordered(const Fleet& fleet, const PullRequest& request, PullState& stat
     const std::size_t width = request.slots ? row_width_of(fleet, pull.keys) : dim;
     const std::int64_t* keys = pull.keys.keys;
     float* rows = pull.rows;
-    std::uint32_t* known = pull.known;
+    const std::uint32_t* known = pull.known;
+    std::uint32_t first = 0;
+    if (pull.changed != nullptr) pull.changed->servers.assign(state.servers.size(), {});
     for (std::size_t s = 0; s < state.servers.size(); ++s) {
       ServerPart& server = state.servers[s];
       std::uint64_t all = 0;
@@ -140,19 +143,21 @@ void add_ordered(const Fleet& fleet, const PullRequest& request, PullState& stat
               {static_cast<std::uint32_t>(pull.keys.tables[t]), static_cast<std::uint32_t>(width), count});
       }
       if (all == 0) continue;
-      server.ordered.push_back({width, all, rows, known});
+      server.ordered.push_back(
+          {width, all, rows, pull.changed != nullptr ? &pull.changed->servers[s] : nullptr, first});
+      first += static_cast<std::uint32_t>(all);
       if (server.head.kind != PullKind::Repair) server.keys.push_back(std::as_bytes(std::span(keys, all)));
       if (server.head.kind == PullKind::Changed) server.known.push_back(std::as_bytes(std::span(known, all)));
       if (!is_named(server.head.kind))
         server.destinations.push_back(std::as_writable_bytes(std::span(rows, all * width)));
       keys += all;
-      rows += all * width;
+      if (rows != nullptr) rows += all * width;
       if (known != nullptr) known += all;
     }
   }
 }
 
-/// Puts the rows that came again to their places. Throws: DataLoss.
+/// Puts the rows that came again to their places, or tells where they are. Throws: DataLoss.
 void put_repaired(const ServerPart& server, std::uint64_t repaired, std::uint64_t bytes) {
   const std::byte* const block = server.block.get();
   const auto* where = reinterpret_cast<const std::uint32_t*>(block);
@@ -166,10 +171,15 @@ void put_repaired(const ServerPart& server, std::uint64_t repaired, std::uint64_
       throw DataLoss(fmt::format("[ps] a repair names row {} of a pull that has fewer", where[i]));
     const std::size_t row_bytes = group->width * sizeof(float);
     if (at + row_bytes > bytes) break;
-    std::memcpy(group->rows + position * group->width, block + at, row_bytes);
-    if (group->known != nullptr) group->known[position] = 0;
+    if (group->changed != nullptr)
+      group->changed->rows.push_back(
+          {group->first + static_cast<std::uint32_t>(position), reinterpret_cast<const float*>(block + at)});
+    else
+      std::memcpy(group->rows + position * group->width, block + at, row_bytes);
     at += row_bytes;
   }
+  for (const OrderedRows& group : server.ordered)
+    if (group.changed != nullptr) group.changed->memory = server.block;
   if (at != bytes) throw DataLoss(fmt::format("[ps] a repair of {} rows in {} bytes", repaired, bytes));
 }
 

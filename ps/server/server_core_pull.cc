@@ -181,7 +181,11 @@ void ServerCore::post_pull(const std::shared_ptr<PullJob>& job) {
           if (!job->repairs && !has_changed)
             for (const auto& part : job->sparse) counters_->add(Count::RowsPulled, part.keys.size());
           add_pieces(*work, *repair, answer);
-          counters_->add(has_changed ? Count::RowsChanged : Count::RowsRepaired, answer.repaired);
+          std::uint64_t lacked = 0;
+          for (const auto& part : job->sparse)
+            lacked += static_cast<std::uint64_t>(std::ranges::count(part.known, 0U));
+          if (has_changed) counters_->add(Count::RowsPulled, lacked);
+          counters_->add(has_changed ? Count::RowsChanged : Count::RowsRepaired, answer.repaired - lacked);
           for (const auto& piece : answer.pieces) counters_->add(Count::BytesSent, piece.size_bytes());
           answer.hold = std::make_shared<std::pair<std::shared_ptr<PullWork>, std::shared_ptr<RepairWork>>>(
               work, repair);

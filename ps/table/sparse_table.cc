@@ -164,7 +164,7 @@ std::int64_t SparseTable::changed(std::span<const std::int64_t> keys,
       },
       [&](std::uint32_t position, std::uint32_t row) {
         const Writer& writer = writers_[row];
-        if (writer.worker == worker && writer.round == known[position] - 1) return;
+        if (known[position] != 0 && writer.worker == worker && writer.round == known[position] - 1) return;
         where.push_back(first + position);
         values.insert(values.end(), store_.row(row), store_.row(row) + width);
       });

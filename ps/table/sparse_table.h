@@ -60,7 +60,8 @@ class SparseTable {
                       std::vector<std::uint32_t>& where, std::vector<float>& rows, bool slots = false);
 
   /// The same for a worker that has the rows, with their slots, as it has updated them itself in step
-  /// known[p] - 1 (modulo 2^32): appended are those that others have changed in that step too, or since.
+  /// known[p] - 1 (modulo 2^32), or has not where that is 0: appended are those that it has not, and that
+  /// others have changed in that step too, or since.
   /// REQUIRES: it knows writers.
   std::int64_t changed(std::span<const std::int64_t> keys, std::span<const std::uint32_t> positions,
                        std::span<const std::uint32_t> known, std::int32_t worker, std::uint64_t step,

@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <atomic>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <utility>
@@ -15,7 +13,8 @@
 
 namespace braid::worker {
 
-/// A step's rows until all are at their places, or the step is given up.
+/// A step's rows until all are at their places, or the step is given up. Each group's rows that are here go
+/// to theirs in its turn, and what the servers have sent behind all of these.
 struct CachedRows::Call {
   struct Part {
     ps::RowCache* cache;
@@ -23,25 +22,21 @@ struct CachedRows::Call {
     float* rows;
   };
 
-  Call(std::vector<Part> all, Done when_done) : parts(std::move(all)), done(std::move(when_done)) {}
+  Call(std::vector<Part> all, Done when_done)
+      : parts(std::move(all)), done(std::move(when_done)), left(parts.size() + 1) {}
 
-  /// One of the two pulls has ended. Behind the second the rows go to their places, each group's in its turn.
-  static void pulled(const std::shared_ptr<Call>& call, ErrorPtr error) {
-    {
-      const std::lock_guard lock(call->mutex);
-      if (error && !call->failed) call->failed = std::move(error);
-      if (--call->pulls > 0) return;
-    }
-    if (call->failed) return call->end(call->failed);
-    for (const Part& part : call->parts)
-      part.cache->when_turn(*part.round, [call, &part] { call->land(part); });
+  void pulled(ErrorPtr error) {
+    if (error) return end(std::move(error));
+    came(nullptr);
   }
-  void land(const Part& part) {
+  /// The turn of a part, or null: the servers have answered.
+  void came(const Part* part) {
     {
       const std::lock_guard lock(mutex);
       if (over) return;
-      part.cache->land(*part.round, part.rows);
-      if (++landed < parts.size()) return;
+      if (part != nullptr) part->cache->gather(*part->round, part->rows);
+      if (--left > 0) return;
+      for (const Part& its : parts) its.cache->land(*its.round, its.rows);
     }
     end(nullptr);
   }
@@ -56,10 +51,8 @@ struct CachedRows::Call {
   const std::vector<Part> parts;
   const Done done;
   std::mutex mutex;
-  int pulls = 2;           // guarded by mutex
-  std::size_t landed = 0;  // guarded by mutex
-  bool over = false;       // guarded by mutex
-  ErrorPtr failed;         // guarded by mutex until no pull is under way
+  std::size_t left;                                                  // guarded by mutex
+  bool over = false;                                                 // guarded by mutex
   std::optional<std::stop_callback<std::function<void()>>> on_stop;  // of the step
 };
 
@@ -70,31 +63,44 @@ CachedRows::CachedRows(std::shared_ptr<ps::PsClient> servers, std::vector<ps::Ro
     caches_.push_back(std::make_unique<ps::RowCache>(std::move(group)));
 }
 
+void CachedRows::plan(std::uint64_t step, std::span<const ps::OrderedKeys> keys) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    const double seconds = at_ ? std::chrono::duration<double>(now - *at_).count() : 0;
+    at_ = now;
+    ++steps_;
+    if (exact_ && !choice_.next(seconds)) return;
+    ++used_;
+  }
+  for (std::size_t g = 0; g < caches_.size(); ++g) caches_[g]->plan(step, keys[g]);
+}
+
 void CachedRows::pull(ps::PullRequest request, std::uint64_t step, Done done, const WaitContext& wait) {
-  ps::PullRequest held;
-  held.min_version = request.min_version;
-  held.slots = request.slots = true;
-  request.names_all = !exact_ && request.min_version > 0;
   std::vector<Call::Part> parts;
-  for (std::size_t g = 0; g < caches_.size(); ++g) {
+  for (std::size_t g = 0; g < caches_.size(); ++g)
+    if (ps::RowCache::Round* const round = caches_[g]->round(step))
+      parts.push_back({caches_[g].get(), round, request.ordered[g].rows});
+  if (parts.empty()) return servers_->pull_async(std::move(request), std::move(done), wait);
+  request.slots = true;
+  request.names_all = !exact_ && request.min_version > 0;
+  if (exact_) request.ahead = 0;  // what it lacks comes with what has changed
+  for (std::size_t g = 0; g < parts.size(); ++g) {
+    ps::RowCache::Round& round = *parts[g].round;
     ps::OrderedPull& pull = request.ordered[g];
-    ps::RowCache::Round& round = caches_[g]->plan(step, pull.keys);
-    parts.push_back({caches_[g].get(), &round, pull.rows});
-    pull = {round.missing, round.missing_rows};
-    if (exact_) held.ordered.push_back({round.held, round.held_rows, round.known});
+    pull = exact_ ? ps::OrderedPull{pull.keys, nullptr, round.known, &round.changed}
+                  : ps::OrderedPull{round.missing, round.missing_rows};
   }
   auto call = std::make_shared<Call>(std::move(parts), std::move(done));
-  const auto ended = [call](ErrorPtr error) { Call::pulled(call, std::move(error)); };
   // The update that a turn waits for may never come.
   call->on_stop.emplace(wait.stop, [weak = std::weak_ptr(call)] {
     if (const auto its = weak.lock())
       its->end(make_error(ErrorCode::Cancelled, "a pull of cached rows: cancelled"));
   });
-  servers_->pull_async(std::move(request), ended, wait);
-  if (exact_)
-    servers_->pull_async(std::move(held), ended, wait);
-  else
-    ended(nullptr);
+  servers_->pull_async(
+      std::move(request), [call](ErrorPtr error) { call->pulled(std::move(error)); }, wait);
+  for (const Call::Part& part : call->parts)
+    part.cache->when_turn(*part.round, [call, &part] { call->came(&part); });
 }
 
 void CachedRows::push(ps::PushRequest request, std::span<const int> groups, Done done,
@@ -111,6 +117,7 @@ void CachedRows::push(ps::PushRequest request, std::span<const int> groups, Done
   join->done = std::move(done);
   const std::vector<ps::OrderedPush> pushed = request.ordered;
   const UpdateParams params = request.params;
+  const std::uint64_t step = request.step;
   servers_->push_async(
       std::move(request),
       [join](ErrorPtr error) {
@@ -119,26 +126,21 @@ void CachedRows::push(ps::PushRequest request, std::span<const int> groups, Done
       },
       wait);
   for (std::size_t i = 0; i < groups.size(); ++i)
-    caches_[static_cast<std::size_t>(groups[i])]->update(pushed[i].keys, params, pushed[i].gradients);
+    caches_[static_cast<std::size_t>(groups[i])]->update(step, pushed[i].keys, params, pushed[i].gradients);
   join->ended();
 }
 
 void CachedRows::clear() {
   for (const auto& cache : caches_) cache->clear();
+  const std::lock_guard lock(mutex_);
+  choice_ = {};
+  at_.reset();
+  steps_ = used_ = 0;
 }
 
 ps::CacheCounts CachedRows::counts() const {
   ps::CacheCounts sum;
-  for (const auto& cache : caches_) {
-    const ps::CacheCounts its = cache->counts();
-    sum.hits += its.hits;
-    sum.misses += its.misses;
-    sum.repairs += its.repairs;
-    sum.expired += its.expired;
-    sum.evictions += its.evictions;
-    sum.uncached += its.uncached;
-    sum.largest_age = std::max(sum.largest_age, its.largest_age);
-  }
+  for (const auto& cache : caches_) add(sum, cache->counts());
   return sum;
 }
 
@@ -164,6 +166,11 @@ void CachedRows::publish(MetricsRegistry& registry) const {
         .gauge("braid_row_cache_largest_age_steps", "Steps since the oldest row that was used was pulled.",
                {})
         .set(static_cast<double>(counts.largest_age));
+    const std::lock_guard lock(its->mutex_);
+    registry
+        .gauge("braid_row_cache_used_steps",
+               "Steps that used the cache: where steps without it take less time, most are made so.", {})
+        .set(static_cast<double>(its->used_));
   });
 }
 
@@ -178,7 +185,13 @@ std::string CachedRows::text() const {
   text += exact_ ? fmt::format(" ({:.1f} % changed by others and sent again)", share(its.repairs))
                  : fmt::format(" (the oldest for {} steps), {:.1f} % too old", its.largest_age,
                                share(its.expired));
-  return text + fmt::format(", {} evicted, {} found no slot", its.evictions, its.uncached);
+  text += fmt::format(", {} evicted, {} found no slot", its.evictions, its.uncached);
+  const std::lock_guard lock(mutex_);
+  if (choice_.without_seconds() > 0)
+    text += fmt::format("; used in {:.0f} % of the steps ({:.2f} ms a step with it, {:.2f} without)",
+                        100 * static_cast<double>(used_) / static_cast<double>(steps_),
+                        1e3 * choice_.with_seconds(), 1e3 * choice_.without_seconds());
+  return text;
 }
 
 }  // namespace braid::worker

@@ -58,6 +58,22 @@ void OrderedRows::add_keys(Group& group) {
   training_.ahead.push_back(graph_.node(group.keys).name);
 }
 
+/// Where the cache has the step's rows is found out beside the step before.
+NodeId OrderedRows::add_plan() {
+  Node plan;
+  plan.name = graph_.unique_name("ps/plan_rows");
+  plan.op = &OpRegistry::global().require("braid.PsPlanRows");
+  Ints tables, group_tables;
+  for (const Group& group : groups_) {
+    plan.inputs.push_back({group.keys, 0});
+    plan.inputs.push_back({group.keys, 1});
+    group_tables.push_back(std::ssize(group.tables));
+    for (const Table& table : group.tables) tables.push_back(table.number);
+  }
+  plan.attrs = {{"tables", tables}, {"group_tables", group_tables}};
+  return graph_.add(std::move(plan));
+}
+
 ValueRef OrderedRows::pull(bool votes, const std::vector<Dense>& dense) {
   Node pull;
   pull.name = graph_.unique_name("ps/pull_rows");
@@ -85,6 +101,7 @@ ValueRef OrderedRows::pull(bool votes, const std::vector<Dense>& dense) {
                 {"cached", options_.cached},
                 {"votes", votes},
                 {"fill", options_.fill}};
+  if (options_.cached) pull.control_inputs.push_back(add_plan());
   const NodeId id = graph_.add(std::move(pull));
   for (const Dense& variable : dense) read_behind(graph_, variable.value, id);
   for (std::size_t g = 0; g < groups_.size(); ++g) replace_gathers(groups_[g], {id, static_cast<int>(g)});

@@ -74,6 +74,7 @@ class OrderedRows {
   };
 
   void add_keys(Group& group);
+  NodeId add_plan();
   std::int64_t bytes_of(const Group& group, std::int64_t examples) const;
   void replace_gathers(const Group& group, ValueRef rows);
   ValueRef sums_of(const Group& group);

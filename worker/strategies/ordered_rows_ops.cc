@@ -157,8 +157,6 @@ PreparedKernel prepare_ordered_rows(const PrepareContext& c) {
     floats.push_back(c.outputs[g].shape.elements());
   CachedRows* const cached =
       c.attr("cached", false) ? &require_service<CachedRows>(c, "cache of rows") : nullptr;
-  for (std::size_t g = 0; cached && g < floats.size(); ++g)
-    cached->cache(g).require_room(c.inputs[2 * g].shape.elements());
   const DenseParts dense(c, 2 * floats.size());
   PreparedKernel kernel;
   kernel.run_async = [&client, cached, deadline, versioned, ahead, votes, fills, floats, dense,
@@ -178,6 +176,19 @@ PreparedKernel prepare_ordered_rows(const PrepareContext& c) {
       cached->pull(std::move(request), a.params->step, std::move(ended), a.wait->at_most(deadline));
     else
       client.pull_async(std::move(request), std::move(ended), a.wait->at_most(deadline));
+  };
+  return kernel;
+}
+
+PreparedKernel prepare_plan_rows(const PrepareContext& c) {
+  CachedRows& cached = require_service<CachedRows>(c, "cache of rows");
+  for (std::size_t g = 0; g < c.attr("group_tables", Ints{}).size(); ++g)
+    cached.cache(g).require_room(c.inputs[2 * g].shape.elements());
+  PreparedKernel kernel;
+  kernel.run = [&cached, groups = std::make_shared<const Groups>(c)](const KernelArgs& a) {
+    std::vector<ps::OrderedKeys> keys;
+    for (std::size_t g = 0; g < groups->size(); ++g) keys.push_back(groups->keys(g, a));
+    cached.plan(a.params->step, keys);
   };
   return kernel;
 }
@@ -236,6 +247,11 @@ void register_ordered_rows_ops(OpRegistry& registry) {
   rows.cpu = prepare_ordered_rows;
   rows.further_handles = Access::Write;
   registry.add(std::move(rows));
+  OpDef plan = exchange_op("braid.PsPlanRows", Lane::Pull);
+  plan.min_inputs = 2;
+  plan.infer = [](InferContext&) {};
+  plan.cpu = prepare_plan_rows;
+  registry.add(std::move(plan));
   OpDef push = exchange_op("braid.PsPushRows", Lane::Push);
   push.min_inputs = 3;
   push.infer = [](InferContext&) {};

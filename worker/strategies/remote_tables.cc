@@ -221,6 +221,7 @@ void RemoteTables::make_caches(const std::vector<std::vector<int>>& groups) {
       cache.table_rows += rows_[static_cast<std::size_t>(table)];
     }
     cache.rows = std::min(cache.rows, cache.table_rows);
+    cache.pool = &runtime_.pool();
   }
   cached_ = std::make_shared<CachedRows>(peers_.servers, std::move(caches), bsp());
   runtime_.services().provide<CachedRows>(cached_);

@@ -23,6 +23,7 @@ TEST(StrategyOpsTest, LeaveNothingUnsaid) {
                          "braid.PsPush",
                          "braid.PsKeys",
                          "braid.PsRows",
+                         "braid.PsPlanRows",
                          "braid.PsPushRows",
                          "braid.CombineGradients",
                          "braid.CombineRows",
