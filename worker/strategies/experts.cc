@@ -30,12 +30,13 @@ class ExpertsStrategy : public SlicedStrategy {
 
   void rewrite_training(TrainingGraph& training) override {
     order_later({});
+    const NodeId first_added = training.graph.size();
     spread(training);
     std::vector<VariableGradient> reduced = reduce(training);
     clip(training, reduced);
-    share_loss(training);
+    share_loss(training, reduced);
     add_updates(training, reduced);
-    order_by_readiness(training.graph);
+    order_by_readiness(training.graph, first_added);
   }
 
   std::string describe(const Program& step) const override {
@@ -97,11 +98,15 @@ class ExpertsStrategy : public SlicedStrategy {
     for (std::size_t i = 0; i < values.size(); ++i) gradients[i].dense = values[i];
   }
 
-  void share_loss(TrainingGraph& training) {
+  /// Behind all `gradients`: no other exchange waits for it, and nothing in the step reads it.
+  void share_loss(TrainingGraph& training, const std::vector<VariableGradient>& gradients) {
     if (peers_.world == 1) return;
     Graph& graph = training.graph;
     const std::vector<ValueRef> told =
         sum_over(graph, {training.weighted_loss, stop_vote(graph)}, all_ranks(), "all_reduce/loss");
+    for (const VariableGradient& gradient : gradients)
+      graph.mutable_node(told[0].node)
+          .control_inputs.push_back(gradient.slices ? gradient.slices->values.node : gradient.dense.node);
     const ValueRef scale = add_node(graph, "Const", "all_reduce/loss_scale", {},
                                     {{"dtype", DType::Float32}, {"value", Tensor::scalar(gradient_scale())}});
     training.loss = add_node(graph, "Mul", "all_reduce/mean_loss", {told[0], scale}, {{"T", DType::Float32}});
