@@ -81,6 +81,7 @@ class Trainer:
         self._model = self._trace(model) if callable(model) else model.job_fields(self._folder, label)
         if self.source is not None:
             self.source.trainer = self
+            self._options["metric"] = metric or self.source.metric
             self.data, self.eval_data = self._numbers(self.data), self._numbers(self.eval_data)
         self.variables = _Variables(self)
 

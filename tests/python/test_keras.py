@@ -307,3 +307,119 @@ def test_a_condition_that_is_known_takes_its_branch():
     rng = np.random.default_rng(4)
     data = {"numbers": rng.standard_normal((96, 5)).astype(np.float32), "label": rng.standard_normal(96).astype(np.float32)}
     trained_beside_keras(m, data, loss="mean_squared_error")
+
+
+# -------------------------------------------------------------------------------------------------- losses as Keras has them
+def padded_words(rows=96, length=7):
+    rng = np.random.default_rng(8)
+    words = rng.integers(1, 20, (rows, length))
+    words[np.arange(length) >= rng.integers(2, length + 1, (rows, 1))] = 0
+    return words
+
+
+@pytest.mark.parametrize("loss", ["sparse_categorical_crossentropy", keras.losses.sparse_categorical_crossentropy,
+                                  keras.losses.SparseCategoricalCrossentropy()])
+def test_places_that_a_mask_leaves_out_have_no_loss(loss):
+    keras.utils.set_random_seed(3)
+    words = keras.Input([7], dtype="int64", name="words")
+    hidden = keras.layers.LSTM(6, return_sequences=True)(keras.layers.Embedding(20, 8, mask_zero=True)(words))
+    m = keras.Model(words, keras.layers.Dense(4, "softmax")(hidden))
+    m.compile("sgd", loss)
+    trained_beside_keras(m, {"words": padded_words(), "label": RNG.integers(0, 4, (96, 7))}, loss)
+
+
+def test_a_masking_layer_and_a_loss_by_its_name():
+    keras.utils.set_random_seed(3)
+    x = keras.Input([6, 3], name="x")
+    m = keras.Model(x, keras.layers.Dense(1)(keras.layers.SimpleRNN(5, return_sequences=True)(keras.layers.Masking()(x))))
+    values = RNG.standard_normal((96, 6, 3)).astype(np.float32)
+    values[np.arange(6) >= RNG.integers(2, 7, (96, 1))] = 0
+    trained_beside_keras(m, {"x": values, "label": RNG.standard_normal((96, 6, 1)).astype(np.float32)}, "mae")
+
+
+class OfTwoLayers(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = keras.layers.Dense(8, "relu"), keras.layers.Dense(1)
+
+    def call(self, x):
+        return self.last(self.first(x))
+
+
+class WithItsLoss(OfTwoLayers):
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None):
+        return 3.0 * keras.ops.mean(keras.ops.abs(keras.ops.reshape(y, [-1, 1]) - y_pred))
+
+
+class WithItsStep(OfTwoLayers):
+    def train_step(self, data):
+        raise AssertionError("no test runs it")
+
+
+def test_compute_loss_of_a_models_class_counts():
+    m = WithItsLoss()
+    m(X[:1])
+    m.compile(keras.optimizers.SGD(0.1), "mse")
+    data = {"x": X, "label": RNG.standard_normal(96).astype(np.float32)}
+    t = bd.Trainer(bd.io.keras(m, inputs=["x"]), bd.data.arrays(**data).batch(16, shuffle=False), bd.optim.SGD(0.1))
+    begin = m.get_weights()
+    losses = t.fit(steps=6)["loss"]
+    m.set_weights(begin)
+    for step, loss in enumerate(losses):
+        m.reset_metrics()
+        at = slice(16 * step, 16 * step + 16)
+        assert loss == pytest.approx(float(m.train_on_batch(X[at], data["label"][at])), rel=2e-5)
+
+
+def test_a_train_step_of_a_models_class_is_refused_without_a_loss():
+    m = WithItsStep()
+    m(X[:1])
+    m.compile("sgd", "mse")
+    data = bd.data.arrays(x=X, label=Y).batch(16)
+    with pytest.raises(bd.InvalidArgument, match="WithItsStep has a train_step of its own.*bd.io.keras\\(model, loss="):
+        bd.Trainer(bd.io.keras(m, inputs=["x"]), data, bd.optim.SGD(0.1))
+    bd.Trainer(bd.io.keras(m, inputs=["x"], loss="mse"), data, bd.optim.SGD(0.1)).fit(steps=1)
+
+
+def test_a_loss_that_keras_does_not_have_is_told():
+    with pytest.raises(bd.InvalidArgument, match="the loss of output 'last' is 'squares', which is no loss of Keras"):
+        bd.Trainer(bd.io.keras(dense_model(), loss="squares"), bd.data.arrays(x=X, label=Y).batch(16), bd.optim.SGD(0.1))
+
+
+class OfTwoOutputs(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = keras.layers.Dense(8, "relu"), keras.layers.Dense(1)
+
+    def call(self, x):
+        hidden = self.first(x)
+        return {"score": self.last(hidden), "hidden": hidden}
+
+
+def test_outputs_of_a_models_class_have_names():
+    m = OfTwoOutputs()
+    m(X[:1])
+    m.compile(keras.optimizers.SGD(0.1), {"score": keras.losses.BinaryCrossentropy(from_logits=True), "hidden": None})
+    begin = m.get_weights()
+    t = bd.Trainer(bd.io.keras(m, inputs=["x"], label={"score": "clicked"}),
+                   bd.data.arrays(x=X, clicked=Y).batch(16, shuffle=False), bd.optim.SGD(0.1))
+    losses = t.fit(steps=6)["loss"]
+    m.set_weights(begin)
+    for step, loss in enumerate(losses):
+        m.reset_metrics()
+        at = slice(16 * step, 16 * step + 16)
+        assert loss == pytest.approx(float(m.train_on_batch(X[at], {"score": Y[at, None]})), rel=2e-5)
+    t.source.write_back()
+    np.testing.assert_allclose(t.predict({"x": X}, "logit").reshape(-1, 1), m(X)["score"], atol=1e-5)
+
+
+@pytest.mark.parametrize("loss, activation", [("log_cosh", None), (keras.losses.LogCosh(), None), ("poisson", "exponential"),
+                                              (keras.losses.Poisson(), "softplus"), ("msle", "softplus")])
+def test_losses_of_values_take_any_label(loss, activation):
+    labels = np.random.default_rng(2).poisson(2.0, 96).astype(np.float32)
+    t = trained_beside_keras(dense_model(1, activation), {"x": X, "label": labels}, loss)
+    t.source.write_back()
+    expected = t.source.model.predict(X, verbose=0)
+    np.testing.assert_allclose(t.predict({"x": X}).reshape(-1, 1), expected, atol=1e-5)
+    assert t.evaluate(bd.data.arrays(x=X, label=labels).batch(16))["rmse"] == pytest.approx(
+        float(np.sqrt(np.mean((expected[:, 0] - labels) ** 2))), rel=1e-4)

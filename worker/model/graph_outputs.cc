@@ -130,8 +130,10 @@ SaidOfPrediction said_by_loss(const Graph& train, ValueRef loss, const Graph& pr
     const NodeId found = train.find(predicts.node(each.node).name);
     if (found == kNoNode || train.node(found).op != predicts.node(each.node).op) continue;
     if (is_loss_of_values(train, {found, each.output}, loss)) return SaidOfPrediction::IsValue;
-    if (is_loss_of_class_logits(train, {found, each.output}, loss)) return SaidOfPrediction::IsClassLogits;
     const NodeId fed = train.find(label);
+    if (fed != kNoNode && is_loss_of_differences(train, {found, each.output}, fed, loss))
+      return SaidOfPrediction::IsValue;
+    if (is_loss_of_class_logits(train, {found, each.output}, loss)) return SaidOfPrediction::IsClassLogits;
     const bool logits = fed != kNoNode && is_loss_of_logits(train, {found, each.output}, fed, loss) &&
                         !(several && is_compared(train, fed));
     return logits ? SaidOfPrediction::IsLogit : SaidOfPrediction::Nothing;

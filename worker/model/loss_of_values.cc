@@ -89,6 +89,33 @@ bool is_loss_of_values(const Graph& graph, ValueRef prediction, ValueRef loss) {
   return compares && (of_logarithms ? !of_powers : !limited);
 }
 
+bool is_loss_of_differences(const Graph& graph, ValueRef prediction, NodeId label, ValueRef loss) {
+  if (prediction.node == loss.node) return false;
+  const std::set<std::string> passes{"Cast",    "ExpandDims", "Identity", "Neg",
+                                     "Reshape", "Squeeze",    "Transpose"};
+  const std::vector<NodeId> between = nodes_between(graph, prediction.node, loss.node);
+  const std::vector<NodeId> of_label = nodes_between(graph, label, loss.node);
+  const std::set<NodeId> predicted(between.begin(), between.end());
+  std::set<NodeId> truths(of_label.begin(), of_label.end()), plain{prediction.node};
+  truths.insert(label);
+  const auto is_truth = [&](ValueRef each) {
+    return truths.contains(each.node) && !predicted.contains(each.node);
+  };
+  bool met = false;
+  for (const NodeId id : between) {  // inputs before their users
+    const Node& node = graph.node(id);
+    const std::string& op = node.op->name;
+    const auto reads = [&](ValueRef each) { return plain.contains(each.node); };
+    if (std::none_of(node.inputs.begin(), node.inputs.end(), reads)) continue;
+    const bool differs =
+        (op == "Sub" || op == "SquaredDifference") && (is_truth(node.inputs[0]) || is_truth(node.inputs[1]));
+    if (!differs && !passes.contains(op)) return false;
+    if (!differs) plain.insert(id);
+    met = met || differs;
+  }
+  return met;
+}
+
 bool is_loss_of_class_logits(const Graph& graph, ValueRef prediction, ValueRef loss) {
   if (prediction.node == loss.node) return false;
   std::vector<NodeId> between = nodes_between(graph, prediction.node, loss.node);

@@ -10,6 +10,10 @@ namespace braid::worker {
 /// makes a probability.
 bool is_loss_of_values(const Graph& graph, ValueRef prediction, ValueRef loss);
 
+/// Whether `prediction` itself meets `label` in differences alone, whatever is made of them (log-cosh, say):
+/// a value.
+bool is_loss_of_differences(const Graph& graph, ValueRef prediction, NodeId label, ValueRef loss);
+
 /// Whether `loss` takes the softmax of `prediction`, which it compares with shares of classes.
 bool is_loss_of_class_logits(const Graph& graph, ValueRef prediction, ValueRef loss);
 

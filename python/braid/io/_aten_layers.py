@@ -295,8 +295,9 @@ def _cross_entropy(c, x, y, weight=None, reduction=1, ignore=-100, smoothing=0.0
     logs = ops.call("LogSoftmax", [x])
     if y.dtype.is_floating:
         y = _classes_last(y)
-        y = y if not smoothing else y * (1.0 - smoothing) + smoothing / int(x.shape[-1])
-        loss = -ops.reduce_sum((logs if weight is None else logs * weight) * y, -1)
+        weighted = logs if weight is None else logs * weight
+        loss = -ops.reduce_sum(weighted * y, -1)
+        loss = loss if not smoothing else loss * (1.0 - smoothing) - ops.reduce_mean(weighted, -1) * smoothing
         return ops.reduce_sum(loss) / _count_like(loss) if reduction == 1 else _reduced(loss, reduction)
     return _of_classes(logs, y, reduction, ignore, weight, float(smoothing))
 
@@ -324,7 +325,7 @@ def _of_classes(logs, y, reduction, ignore, weight, smoothing):
     weighted = logs if weight is None else logs * weight
     loss = -ops.reduce_sum(weighted * hot, -1) * counts
     if smoothing:
-        loss = loss * (1.0 - smoothing) - ops.reduce_sum(weighted, -1) * counts * (smoothing / int(logs.shape[-1]))
+        loss = loss * (1.0 - smoothing) - ops.reduce_mean(weighted, -1) * counts * smoothing  # classes may be the batch's rows
     if reduction != 1:
         return _reduced(loss, reduction)
     counted = counts if weight is None else ops.reduce_sum(hot * weight, -1) * counts

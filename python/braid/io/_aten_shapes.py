@@ -151,6 +151,19 @@ def _index_select(c, x, dim, index):
     return ops.gather(x, index, dim % len(x.shape))
 
 
+@rule("unfold.default")
+def _unfold(c, x, dim, size, step):
+    """Windows along a dimension; their elements are the last one."""
+    rank, dim = len(x.shape), dim % len(x.shape)
+    if x.shape[dim] is None:
+        raise ValueError("windows along a dimension whose size follows from the batch")
+    first = np.arange(0, int(x.shape[dim]) - size + 1, step)
+    places = c.constant(first[:, None] + np.arange(size), dtypes.int64)
+    made = ops.gather(x, places, dim)
+    order = [i for i in builtins.range(rank + 1) if i != dim + 1] + [dim + 1]
+    return made if dim + 1 == rank else ops.transpose(made, order)
+
+
 @rule("index.Tensor")
 def _index(c, x, indices):
     used = [i for i, each in enumerate(indices) if each is not None]

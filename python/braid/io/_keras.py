@@ -7,7 +7,7 @@ import numpy as np
 from braid import _braid
 from braid.data import Word
 from braid.io import Source
-from braid.io._keras_losses import as_losses, label_spec
+from braid.io._keras_losses import OwnLoss, as_losses, has_own, label_spec
 from braid.io._keras_tables import table_nodes, tables_of
 from braid.io._keras_text import TextValues, is_text
 
@@ -120,23 +120,24 @@ class KerasSource(Source):
     def job_fields(self, folder, label):
         import tensorflow as tf
         specs, argument = self._input_specs(tf)
+        called = None
         # A model of a class of its own has its variables when it has been called.
         if not self.model.built or not getattr(self.model, "inputs", None):
-            self.model(argument([tf.zeros([1, *spec.shape[1:]], spec.dtype) for _, spec in specs]), training=False)
+            called = self.model(argument([tf.zeros([1, *spec.shape[1:]], spec.dtype) for _, spec in specs]), training=False)
             self._check_constraints()
         names, tables = _names(self.model), tables_of(tf, self.model)
         self._by_name = {name: keras for name, _, keras in names.values()}
-        labels = self._labels(label)
-        losses = as_losses(self.model, self._loss, labels)
-        fed = [*specs, *((each.column, label_spec(tf, each, self.columns.get(each.column))) for each in losses)]
+        ends, loss_of, predicted, truth = self._losses(tf, label, called)
+        fed = [*specs, *ends]
 
         def run(training):
             def call(*values):
                 with tf.name_scope(""):
-                    outputs = self.model(argument(values[:len(specs)]), training=training)
+                    x = argument(values[:len(specs)])
+                    outputs = self.model(x, training=training)
                     flat = tf.nest.flatten(outputs)
-                    loss = self._total(tf, losses, flat, values[len(specs):])
-                    return tf.identity(loss, name="loss"), tf.identity(flat[self._output or 0], name="prediction")
+                    loss = loss_of(x, values[len(specs):], outputs, training)
+                    return tf.identity(loss, name="loss"), tf.identity(flat[predicted], name="prediction")
 
             function = tf.function(call, autograph=False).get_concrete_function(*(spec for _, spec in fed))
             path = os.path.join(folder, "model.pb" if training else "inference.pb")
@@ -161,9 +162,31 @@ class KerasSource(Source):
         trained = [name for name, _, keras in names.values() if getattr(keras, "trainable", False)]
         return {"graph": {
             "file": path, "inference_file": inference, "loss": loss_name, "prediction": prediction,
-            "label": labels[min(self._output or 0, len(labels) - 1)], "trainable": "|".join(map(_escaped, trained)),
+            "label": truth, "trainable": "|".join(map(_escaped, trained)),
             "initial": Word("FILE"), "initial_file": values,
             "feeds": [{"value": value, "column": column} for value, column in feeds.items()]}}
+
+    def _losses(self, tf, label, called):
+        """[(column, TensorSpec)] of the labels that the loss takes, a function that makes the loss, the number of the output
+        that is the prediction, and the column of its label. By default that is the first output with a loss."""
+        labels = self._labels(label)
+        if self._loss is None and has_own(self.model, "train_step"):
+            raise _braid.InvalidArgument(
+                f"the class {type(self.model).__name__} has a train_step of its own, which Keras alone runs: say what it "
+                "minimises as a function, bd.io.keras(model, loss=...), or in its compute_loss")
+        if self._loss is None and has_own(self.model, "compute_loss"):
+            own = OwnLoss(self.model, self._label or label)
+            at = self._output or 0
+            return own.specs(tf, self.columns), lambda x, values, outputs, training: own.total(
+                tf, x, values, outputs, training), at, labels[min(at, len(labels) - 1)]
+        losses = as_losses(self.model, self._loss, labels, called)
+        ends = [(each.column, label_spec(tf, each, self.columns.get(each.column))) for each in losses]
+        at = losses[0].output if self._output is None else self._output
+        of_prediction = next((each for each in losses if each.output == at), losses[0])
+        if of_prediction.of_values and of_prediction.output == at:
+            self.metric = "RMSE"
+        return ends, lambda x, values, outputs, training: self._total(
+            tf, losses, tf.nest.flatten(outputs), values), at, of_prediction.column
 
     # -------------------------------------------------------------------------------------------------------------- text
     def _text_of(self, tf, function, placeholders, specs, names):

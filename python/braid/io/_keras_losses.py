@@ -1,6 +1,7 @@
 """The losses of a Keras model's outputs: functions, Keras' losses, their names, or what compile() was given."""
 
 import dataclasses
+import inspect
 
 from braid import _braid
 
@@ -15,13 +16,78 @@ class OutputLoss:
 
     @property
     def takes_classes(self):
-        return "sparse" in getattr(self.loss, "__name__", type(self.loss).__name__).lower()
+        return "sparse" in self._name
+
+    @property
+    def of_values(self):
+        """Whether it has labels that are values, which its formula alone does not tell."""
+        return "poisson" in self._name
+
+    @property
+    def _name(self):
+        return getattr(self.loss, "__name__", type(self.loss).__name__).lower()
 
     def of(self, tf, label, output):
         """The mean over the batch. One label a row meets one number a row."""
         if output.shape.rank == 2 and output.shape[1] == 1 and label.shape.rank == 1:
             label = tf.reshape(label, [-1, 1])
         return tf.reduce_mean(tf.cast(self.loss(label, output), tf.float32))
+
+
+def _as_object(keras, function):
+    """A function as compile() takes it: a loss of Keras, which leaves out places that a mask of the output leaves out."""
+    class OfFunction(keras.losses.Loss):
+        __name__ = getattr(function, "__name__", type(function).__name__)
+
+        def call(self, label, output):
+            return function(*_of_one_rank(keras, label, output))
+
+    return function if isinstance(function, keras.losses.Loss) else OfFunction()
+
+
+def _of_one_rank(keras, label, output):
+    """[..., 1] beside [...]: the last axis goes from one, or comes to the other where that is a number a row."""
+    def fitted(longer, shorter):
+        if len(longer.shape) != len(shorter.shape) + 1 or longer.shape[-1] != 1:
+            return longer, shorter
+        if len(shorter.shape) == 1:
+            return longer, keras.ops.expand_dims(shorter, -1)
+        return keras.ops.squeeze(longer, -1), shorter
+
+    if len(label.shape) < len(output.shape):
+        return fitted(output, label)[::-1]
+    return fitted(label, output)
+
+
+def has_own(model, method):
+    """Whether the model's class has this method of its own, in place of keras.Model's."""
+    import keras
+    return getattr(type(model), method, None) is not getattr(keras.Model, method)
+
+
+@dataclasses.dataclass
+class OwnLoss:
+    """compute_loss() of a model's class. `label`: the columns of labels as it takes them: one, a list or a dict."""
+    model: object
+    label: object
+
+    def specs(self, tf, columns):
+        """[(column, TensorSpec)] of the labels: as the data has them."""
+        def of(name):
+            column = columns.get(name)
+            row, floats = ((), True) if column is None else (column.shape[1:], column.dtype.kind == "f")
+            return name, tf.TensorSpec([None, *row], tf.float32 if floats else tf.int64, name=f"in_{name}")
+
+        return [of(name) for name in tf.nest.flatten(self.label)]
+
+    def total(self, tf, x, labels, outputs, training):
+        """The loss of a batch, with what layers add."""
+        given = {"x": x, "y": tf.nest.pack_sequence_as(self.label, list(labels)), "y_pred": outputs, "sample_weight": None,
+                 "training": training}
+        takes = inspect.signature(self.model.compute_loss).parameters
+        if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes.values()):
+            given = {name: value for name, value in given.items() if name in takes}
+        return tf.reduce_mean(tf.cast(self.model.compute_loss(**given), tf.float32))
 
 
 def _of_outputs(given, names, what):
@@ -38,8 +104,20 @@ def _of_outputs(given, names, what):
     return [given] * len(names)
 
 
-def as_losses(model, loss, columns):
-    """An OutputLoss for each output that has a loss. `loss`: None is what the model was compiled with."""
+def _ends(model, called):
+    """Names and shapes of the outputs. `called`: what a model of a class of its own gave for one row."""
+    import tensorflow as tf
+    if called is None:
+        shapes = [tuple(each.shape) for each in getattr(model, "outputs", None) or []] or [None]
+        return list(getattr(model, "output_names", None) or range(len(shapes))), shapes
+    flat = tf.nest.flatten(called)
+    names = sorted(called) if isinstance(called, dict) and len(called) == len(flat) else list(range(len(flat)))
+    return names, [(None, *each.shape[1:]) for each in flat]
+
+
+def as_losses(model, loss, columns, called=None):
+    """An OutputLoss for each output that has a loss. `loss`: None is what the model was compiled with. `called`: the
+    outputs for one row of a model of a class of its own."""
     import keras
     weights = None
     if loss is None:
@@ -47,8 +125,7 @@ def as_losses(model, loss, columns):
         weights = getattr(getattr(model, "_compile_loss", None), "_user_loss_weights", None)
         if loss is None:
             raise _braid.InvalidArgument("the model has no loss: bd.io.keras(model, loss=...), or compile it with one")
-    shapes = [tuple(each.shape) for each in getattr(model, "outputs", None) or []] or [None]
-    names = list(getattr(model, "output_names", None) or range(len(shapes)))
+    names, shapes = _ends(model, called)
     several = isinstance(loss, (dict, list, tuple)) or type(loss).__name__ == "ListWrapper"
     losses = _of_outputs(loss, names, "loss") if several else [loss] + [None] * (len(names) - 1)
     if not several and len(names) > 1 and len(columns) > 1:
@@ -65,13 +142,17 @@ def as_losses(model, loss, columns):
                                      "label={\"output\": \"column\"} by their names")
     made = []
     for i in wanted:
-        function = keras.losses.get(losses[i]) if isinstance(losses[i], (str, dict)) else losses[i]
+        try:
+            function = keras.losses.get(losses[i]) if isinstance(losses[i], (str, dict)) else losses[i]
+        except ValueError:
+            raise _braid.InvalidArgument(f"the loss of output '{names[i]}' is {losses[i]!r}, which is no loss of Keras that "
+                                         "can be had by that name: give the function or the object") from None
         if not callable(function):
             raise _braid.InvalidArgument(f"the loss of output '{names[i]}' is {function!r}: a function (label, output), a "
                                          "loss of Keras, or its name")
         if of_output[i] is None:
             raise _braid.InvalidArgument(f"output '{names[i]}' has a loss and no label: label={{\"{names[i]}\": \"column\"}}")
-        made.append(OutputLoss(i, function, weights[i], of_output[i], shapes[i] if i < len(shapes) else None))
+        made.append(OutputLoss(i, _as_object(keras, function), weights[i], of_output[i], shapes[i] if i < len(shapes) else None))
     return made
 
 
