@@ -201,6 +201,9 @@ class Variable(Tensor):
         value = self.graph.convert(value, self.dtype)
         return self.graph.add(op, [self.handle, value], {"dtype": self.dtype}, name=f"{self.variable_name}/{name}")
 
+    def eval(self, session=None, feed_dict=None):
+        return super().eval(feed_dict, session)
+
     def load(self, value, session=None):
         from braid.session import default_session
         (session or default_session()).assign(self, value)

@@ -18,10 +18,11 @@ from braid.dtypes import (DType, as_dtype, bool_ as bool, float16, float32, floa
 from braid.attrs import Shape as TensorShape
 from braid.graph import Graph, Operation, Tensor, Variable as _Variable
 from braid.graph import default_graph as get_default_graph, reset_default_graph as _reset
-from braid.compat.v1 import _config, _finder, app, cuda, errors, layers, nn, train
+from braid.compat.v1 import _config, _finder, app, cuda, errors, layers, losses, nn, train
 from braid.compat.v1.app import flags
 from braid.compat.v1._config import (ConfigProto, GPUOptions, GraphOptions, OptimizerOptions, RunMetadata, RunOptions,
                                      say_once as _say_once)
+from braid.compat.v1._math import norm, placeholder_with_default, reduce_logsumexp, tensordot
 from braid.compat.v1._input import TextLineReader, TFRecordReader, WholeFileReader
 from braid.compat.v1._session import InteractiveSession, Session, get_default_session
 from braid.compat.v1._variables import (GraphKeys, VariableScope, add_to_collection, all_variables, constant_initializer,
@@ -375,7 +376,16 @@ def reset_default_graph():
     _reset()
 
 
+# What only TensorFlow builds graphs of.
+_FROM_FILES = {"cond", "case", "while_loop", "TensorArray", "scan", "map_fn", "foldl", "data", "SparseTensor",
+               "sparse_placeholder", "feature_column", "estimator", "keras"}
+
+
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
-    raise AttributeError(f"braid.compat.v1 has no '{name}': docs/user/python.md lists what runs; bd.ops.{name} may have it")
+    if name in _FROM_FILES:
+        raise AttributeError(f"braid.compat.v1 has no '{name}': build the graph with TensorFlow, write it "
+                             "(tf.train.export_meta_graph) and train that: bd.io.graph(\"model.meta\", loss=...)")
+    hint = f"; bd.ops.{name} is one of Braid's" if hasattr(_ops, name) else ""
+    raise AttributeError(f"braid.compat.v1 has no '{name}': docs/user/python.md lists what runs{hint}")
