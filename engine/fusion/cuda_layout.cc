@@ -132,9 +132,10 @@ void CudaLayout::spread_rows(const Region& region) {
 }
 
 /// Registers for seven tenths of the values, and blocks that fill a processor with so many: measured on an
-/// H200, fewer leave memory idle, and more keep what was loaded in local memory.
+/// H200, fewer leave memory idle, and more keep what was loaded in local memory. What a thread needs besides
+/// values, addresses and what functions compute with, is a part of the least.
 void CudaLayout::choose_resident(std::int64_t values) {
-  constexpr std::int64_t kLeastRegisters = 32, kMostThreadsOfProcessor = 2048;
+  constexpr std::int64_t kLeastRegisters = 64, kMostThreadsOfProcessor = 2048;
   const std::int64_t each = std::max(values * places * 7 / 10, kLeastRegisters) * threads;
   resident =
       static_cast<int>(std::clamp<std::int64_t>(kRegisters / each, 1, kMostThreadsOfProcessor / threads));
