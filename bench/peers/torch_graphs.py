@@ -4,8 +4,8 @@ usage: torch_graphs.py export FOLDER [--models a,b]
        torch_graphs.py check FOLDER [--models a,b] [--limit 1e-5]
        torch_graphs.py time [--models a,b] [--batches 256,4096] [--precision TF32|BF16]
 
-The models are those of graphs_first.py to graphs_fifth.py; --models takes `first`, `second`, `third`, `fourth`, `fifth`
-and names. --no-dropout leaves out what is random, for `check`. `export` writes FOLDER/NAME.onnx, whose inputs are the model's columns and whose outputs are `loss` and
+The models are those of graphs_first.py to graphs_sixth.py; --models takes `first` to `sixth` and names. --no-dropout
+leaves out what is random, for `check`. `export` writes FOLDER/NAME.onnx, whose inputs are the model's columns and whose outputs are `loss` and
 `prediction`, and FOLDER/models.json with these columns; it needs onnx and no GPU. `check` trains these files for 20 steps
 of SGD with Braid's Python package on the CPU, beside PyTorch on the same rows, and prints the largest relative difference
 of the losses. `time` prints a JSON line a model and batch: microseconds of a step (forward, backward, SGD), inputs fixed
@@ -26,9 +26,11 @@ import graphs_fifth
 import graphs_first
 import graphs_fourth
 import graphs_second
+import graphs_sixth
 import graphs_third
 
-SETS = {"first": graphs_first, "second": graphs_second, "third": graphs_third, "fourth": graphs_fourth, "fifth": graphs_fifth}
+SETS = {"first": graphs_first, "second": graphs_second, "third": graphs_third, "fourth": graphs_fourth, "fifth": graphs_fifth,
+        "sixth": graphs_sixth}
 COLUMNS = {name: columns for models in SETS.values() for name, columns in models.COLUMNS.items()}
 MODELS = {name: model for models in SETS.values() for name, model in models.MODELS.items()}
 YES_NO = tuple(name for models in SETS.values() for name in models.YES_NO)
@@ -179,7 +181,7 @@ def main():
         way.add_argument("--no-dropout", action="store_true")
     args = parser.parse_args()
     if args.no_dropout:
-        graphs_fifth.DROP = 0
+        graphs_sixth.DROP = 0
     return {"export": export, "check": check, "time": time_all}[args.way](args)
 
 
