@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/autodiff/written_softmax.h"
 #include "engine/import/import.h"
 #include "engine/ir/infer.h"
 #include "engine/ir/op.h"
@@ -30,6 +31,7 @@ TrainingGraph make_training_graph(const GraphDef& forward, const std::string& lo
                                   const std::optional<LossScaleOptions>& loss_scale) {
   TrainingGraph training;
   training.graph = import_graph(forward, "model");
+  join_written_softmax(training.graph);
   training.loss = training.graph.parse_value(loss);
   if (parted) training.loss = add_part_weight(training.graph, training.loss);
   training.weighted_loss = training.loss;
