@@ -330,8 +330,39 @@ class Fusion {
 
 }  // namespace
 
+namespace {
+
+/// Several nodes of attention that share a sum of masks give it a sum of their scores' gradients, which is
+/// added up to the shape of one mask. Each is added up by itself instead, as its node can do.
+void sum_shared_masks(Plan& plan) {
+  static const Pattern of_softmax{"braid.SoftmaxGrad"};
+  Rewrite rewrite(plan);
+  const Rule rule(
+      "mask", Pattern{"braid.ReduceToShapeOf"}.reading(0, Pattern{"AddN", "AddV2"}),
+      [](const Rewrite& r, const Match& match) {
+        const Node &sum = r.node(match[0]), &all = r.node(match[1]);
+        return is_plain(r.plan, sum) && is_plain(r.plan, all) && r.is_for_one(all.id) && together(sum, all) &&
+               std::all_of(all.inputs.begin(), all.inputs.end(), [&](ValueRef x) {
+                 return of_softmax.names(r.node(x.node)) && r.graph.info(x).shape == all.outputs[0].shape;
+               });
+      },
+      [](Rewrite& r, const Match& match) {
+        Node all = r.node(match[1]);
+        for (ValueRef& x : all.inputs) {
+          Node sum = r.node(match[0]);
+          sum.inputs[0] = x;
+          x = {add_node(r.graph, std::move(sum), r.node(match[0]).name + "/part"), 0};
+        }
+        replace(r.plan, match[0], std::move(all), "/parts");
+      });
+  if (apply_rules(rewrite, {rule}, plan.program.graph.topological_order())[0] > 0) prune(plan, true);
+}
+
+}  // namespace
+
 void fuse_attention(Plan& plan) {
   if (plan.options.attention == AttentionNodes::Never) return;
+  sum_shared_masks(plan);
   Rewrite rewrite(plan);
   Fusion fusion(rewrite);
   const Rule rule(

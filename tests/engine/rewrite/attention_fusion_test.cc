@@ -127,6 +127,34 @@ TEST(AttentionFusionTest, HalvesAreReadByTheNodeUnlessProductsAreKept) {
   EXPECT_EQ(count_ops(*compile(written.model.graph, request, options), "braid.Attention"), 0);
 }
 
+TEST(AttentionFusionTest, LayersThatShareASumOfMasksAreFound) {
+  // As T5 has it: a learned bias for each query and key, and a mask of what is there, added up once.
+  GraphBuilder b;
+  std::vector<std::pair<std::string, Tensor>> feeds;
+  const auto fed = [&](const std::string& name, const Shape& shape) {
+    Tensor t(DType::Float32, shape);
+    int i = 0;
+    for (float& x : t.data<float>()) x = static_cast<float>((i++ * 29) % 17 - 8) / 10;
+    feeds.emplace_back(name, t);
+    return b.placeholder(name, DType::Float32, shape);
+  };
+  const auto learned = [&](const char* name, const Shape& shape) {
+    return b.read(b.variable(name, shape, {.init = {InitKind::Uniform, -1, 1}}));
+  };
+  const Output masks = b.add(learned("bias", {1, 2, 5, 5}), fed("there", {3, 1, 1, 5}));
+  Output x = b.mul(fed("x", {3, 2, 5, 4}), learned("w", {4}));
+  for (int layer = 0; layer < 2; ++layer) {
+    const Output scores = b.op("BatchMatMulV2", {x, x}, {{"adj_x", false}, {"adj_y", true}});
+    x = b.add(x, b.op("BatchMatMulV2", {b.op("Softmax", {b.add(scores, masks)}), x}));
+  }
+  const Differentiated model = differentiated(b, b.reduce_mean(b.mul(x, x)), feeds);
+  const auto program = compiled(model, AttentionNodes::Always);
+  EXPECT_EQ(count_ops(*program, "braid.Attention"), 2);
+  EXPECT_EQ(count_ops(*program, "braid.AttentionGrad"), 2);
+  EXPECT_EQ(count_ops(*program, "braid.SoftmaxGrad"), 0);
+  expect_same_values(model, *program, kTolerance);
+}
+
 TEST(AttentionFusionTest, FetchedWeightsStay) {
   WrittenAttention written = written_attention(3, Unlike::None);
   const Graph& graph = written.model.graph;
