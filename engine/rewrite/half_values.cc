@@ -25,6 +25,7 @@ bool is_large(const OutputInfo& info) {
 bool passes_on(const Node& node) {
   static const Pattern pooling{"AvgPool",
                                "AvgPoolGrad",
+                               "braid.GatherGrad",
                                "braid.MaxPoolPlaces",
                                "braid.MaxPoolPlaces3D",
                                "braid.MaxPoolPlacesGrad",

@@ -135,6 +135,11 @@ Cost gather_cost(const InferContext& c, std::span<const OutputInfo> outputs) {
   return {0, 2 * known_bytes(outputs[0]) + known_bytes({c.dtype(1), c.shape(1)})};
 }
 
+bool is_of_images(const Node& node, std::span<const OutputInfo>) {
+  constexpr int kImages = 4;
+  return node.outputs[0].shape.rank() >= kImages;
+}
+
 }  // namespace
 
 void register_gather(OpRegistry& registry) {
@@ -171,15 +176,18 @@ void register_gather(OpRegistry& registry) {
   or_zero.traits = moves();
   or_zero.gradient = gather_or_zero_gradient;
   registry.add(std::move(or_zero));
-  registry.add({.name = "braid.GatherGrad",
-                .traits = computes(),
-                .min_inputs = 4,
-                .max_inputs = 4,
-                .infer = infer_gather_grad,
-                .gradient = gather_grad_gradient,
-                .cpu = prepare_gather_grad,
-                .shape_values = {3},
-                .shape_only = {2}});
+  // Of images that were made larger. Gradients of tables, whose rows are matrices', stay float32.
+  registry.add(
+      takes_halves({.name = "braid.GatherGrad",
+                    .traits = computes(),
+                    .min_inputs = 4,
+                    .max_inputs = 4,
+                    .infer = infer_gather_grad,
+                    .gradient = gather_grad_gradient,
+                    .cpu = prepare_gather_grad,
+                    .shape_values = {3},
+                    .shape_only = {2}},
+                   {.kind = HalfKind::Follower, .inputs = {0}, .outputs = {0}, .pays = is_of_images}));
 }
 
 }  // namespace braid

@@ -9,6 +9,7 @@
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/cuda/row_groups.h"
 #include "engine/ops/common/cuda/unit.cuh"
+#include "engine/ops/common/cuda/widened.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/halves.h"
 #include "engine/ops/fused/gather_many.h"
@@ -123,6 +124,7 @@ PreparedKernel prepare_grad(const PrepareContext& c) {
   if (c.values[1]) {
     if (PreparedKernel kernel = cuda::known_gather_grad(c, s, *c.values[1]); kernel.run) return kernel;
   }
+  if (is_half(c.outputs[0].dtype)) return cuda::prepare_widened(c, prepare_grad);
   const std::int64_t n = c.inputs[1].shape.elements();
   const auto bytes = static_cast<std::uint64_t>(out.elements()) * dtype_size(c.outputs[0].dtype);
   const cuda::RowUpdate update(
@@ -150,7 +152,7 @@ bool supports(const Node& node, std::span<const OutputInfo> inputs) {
 }
 
 bool supports_grad(const Node&, std::span<const OutputInfo> inputs) {
-  return cuda::is_row_type(inputs[0].dtype);
+  return is_half(inputs[0].dtype) || cuda::is_row_type(inputs[0].dtype);
 }
 
 }  // namespace
@@ -159,7 +161,7 @@ void register_gather_cuda(OpRegistry& registry) {
   for (const char* name :
        {"Gather", "GatherV2", "ResourceGather", "braid.GatherOrZero", "braid.ResourceGatherOrZero"})
     registry.add_cuda(name, prepare, supports);
-  cuda_takes_halves({"ResourceGather"});
+  cuda_takes_halves({"ResourceGather", "braid.GatherGrad"});
   registry.add_cuda("braid.GatherGrad", prepare_grad, supports_grad);
 }
 

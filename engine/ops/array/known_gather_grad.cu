@@ -1,8 +1,11 @@
 #include "engine/ops/array/known_gather_grad.h"
 
+#include <type_traits>
+
 #include "engine/ops/common/cuda/divide.cuh"
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/half.h"
 
 namespace braid::cuda {
 namespace {
@@ -15,19 +18,42 @@ struct Sources {
   std::uint32_t n;
 };
 
+/// What elements of T are added as.
 template <class T>
-__global__ void known_gather_grad_kernel(const T* dy, T* dx, const Sources s, std::uint32_t elements) {
-  for (std::int64_t at = grid_index(); at < elements; at += grid_size()) {
+using Number = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
+
+/// Rows are counted in packs.
+template <class T, int kCount>
+__global__ void known_gather_grad_kernel(const Pack<T, kCount>* dy, Pack<T, kCount>* dx,
+                                         const __grid_constant__ Sources s, std::uint32_t packs) {
+  for (std::int64_t at = grid_index(); at < packs; at += grid_size()) {
     const auto i = static_cast<std::uint32_t>(at);
     const std::uint32_t slice = s.by_width.quotient(i), column = i - slice * s.by_width.divisor();
     const std::uint32_t outer = s.by_rows.quotient(slice), row = slice - outer * s.by_rows.divisor();
-    const T* from = dy + static_cast<std::int64_t>(outer) * s.n * s.by_width.divisor() + column;
-    T sum{};
+    const auto* from = dy + static_cast<std::int64_t>(outer) * s.n * s.by_width.divisor() + column;
+    Number<T> sum[kCount] = {};
     const std::int32_t end = s.starts[row + 1];
-    for (std::int32_t k = s.starts[row]; k < end; ++k)
-      sum += from[static_cast<std::int64_t>(s.sources[k]) * s.by_width.divisor()];
-    dx[i] = sum;
+#pragma unroll 2
+    for (std::int32_t k = s.starts[row]; k < end; ++k) {
+      const Pack<T, kCount> given = from[static_cast<std::int64_t>(s.sources[k]) * s.by_width.divisor()];
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) sum[e] += static_cast<Number<T>>(given.at[e]);
+    }
+    Pack<T, kCount> rounded;
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) rounded.at[e] = static_cast<T>(sum[e]);
+    dx[i] = rounded;
   }
+}
+
+/// Calls `with` with the size of packs as a constant.
+template <class T, class With>
+void of_packs(std::int64_t width, const KernelArgs& a, const With& with) {
+  constexpr int kMost = kPackOf<T>;
+  if (width % kMost == 0 && is_aligned16(a.inputs[0]) && is_aligned16(a.outputs[0]))
+    with(std::integral_constant<int, kMost>{});
+  else
+    with(std::integral_constant<int, 1>{});
 }
 
 }  // namespace
@@ -58,17 +84,30 @@ PreparedKernel known_gather_grad(const PrepareContext& c, const GatherSlices& sl
   const auto on_device = c.accelerator->allocate(bytes, "sources of a gather's gradient");
   c.accelerator->copy_now(on_device.get(), table.data(), bytes);
   const auto* first = reinterpret_cast<const std::int32_t*>(on_device.get());
-  const Sources described{first, first + slices.rows + 1, Divider(slices.width), Divider(slices.rows),
-                          static_cast<std::uint32_t>(n)};
-  return with_number("braid.GatherGrad", c.outputs[0].dtype, [&]<class T>() {
+  const auto kernel_of = [&]<class T>() {
     PreparedKernel kernel;
-    kernel.run = [=](const KernelArgs& a) {
-      (void)on_device;  // alive as long as the kernel
-      launch(known_gather_grad_kernel<T>, blocks_for(elements), kThreads, 0, a.stream, a.in<T>(0),
-             a.out<T>(0), described, static_cast<std::uint32_t>(elements));
+    kernel.run = [=, width = slices.width, rows = slices.rows](const KernelArgs& a) {
+      of_packs<T>(width, a, [&]<class Count>(Count) {
+        constexpr int kCount = Count::value;
+        const auto* first = reinterpret_cast<const std::int32_t*>(on_device.get());
+        const Sources described{first, first + rows + 1, Divider(width / kCount), Divider(rows),
+                                static_cast<std::uint32_t>(n)};
+        const std::int64_t packs = elements / kCount;
+        launch(known_gather_grad_kernel<T, kCount>, blocks_for(packs), kThreads, 0, a.stream,
+               reinterpret_cast<const Pack<T, kCount>*>(a.in<T>(0)),
+               reinterpret_cast<Pack<T, kCount>*>(a.out<T>(0)), described, static_cast<std::uint32_t>(packs));
+      });
     };
     return kernel;
-  });
+  };
+  switch (c.outputs[0].dtype) {
+    case DType::Float16:
+      return kernel_of.operator()<Float16>();
+    case DType::BFloat16:
+      return kernel_of.operator()<BFloat16>();
+    default:
+      return with_number("braid.GatherGrad", c.outputs[0].dtype, kernel_of);
+  }
 }
 
 }  // namespace braid::cuda

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "tests/engine/ops/op_cases.h"
 
 namespace braid::testing {
@@ -41,6 +43,14 @@ BRAID_OP_CASES(gather) {
                                  .inputs = {random_f64({2, 3, 3}, 3), repeated, cube, i32({}, {1})},
                                  .known_inputs = {1},
                                  .no_gradient_inputs = {2}});
+  for (const std::int64_t channels : {5, 16})  // a GPU takes 16 bytes of a row at once where it can
+    for (const int axis : {1, 2})
+      table.add("braid.GatherGrad",
+                {.label = fmt::format("images made larger, {} channels, axis {}", channels, axis),
+                 .inputs = {random_f64({2, axis == 1 ? 6 : 3, axis == 2 ? 6 : 3, channels}, 3),
+                            axes({0, 0, 1, 1, 2, 2}), random_f64({2, 3, 3, channels}, 4), i32({}, {axis})},
+                 .known_inputs = {1},
+                 .no_gradient_inputs = {2}});
   table.add("braid.GatherGrad", {.label = "many known indices, last axis",
                                  .inputs = {random_f64({300, 351}, 4), random_i64({351}, 5, 0, 729),
                                             random_f64({300, 729}, 6), i32({}, {1})},
