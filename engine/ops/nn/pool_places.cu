@@ -106,6 +106,46 @@ __global__ void cells_kernel(const __grid_constant__ Geometry<I> g, const Pack<s
   }
 }
 
+/// dx of windows of images of kK x kK with strides of kS, of which few hold an element: their loads are under
+/// way together.
+template <class T, int kCount, int kK, int kS, class I>
+__global__ void overlaps_kernel(const __grid_constant__ Geometry<I> g,
+                                const Pack<std::uint8_t, kCount>* places, const Pack<T, kCount>* dy,
+                                Pack<T, kCount>* dx, I n) {
+  constexpr int kWindows = (kK + kS - 1) / kS;  // of a direction that hold an element, at most
+  const auto first_of = [](int padded) { return padded < kK ? 0 : (padded - kK) / kS + 1; };
+  for (I i = static_cast<I>(cuda::grid_index()); i < n; i += static_cast<I>(cuda::grid_size())) {
+    const Place<I> at(i, g.h.in, g.w.in, g.channels);
+    const int y = at.row + g.h.pad, x = at.column + g.w.pad;
+    const int r0 = first_of(y), r1 = min(y / kS + 1, g.h.out), s0 = first_of(x),
+              s1 = min(x / kS + 1, g.w.out);
+    Pack<std::uint8_t, kCount> taken[kWindows * kWindows];
+    Pack<T, kCount> given[kWindows * kWindows];
+#pragma unroll
+    for (int t = 0; t < kWindows * kWindows; ++t) {
+      const int r = r0 + t / kWindows, s = s0 + t % kWindows;
+      if (r >= r1 || s >= s1) continue;
+      const I out = output_at(g, at.image, r, s, at.channel);
+      taken[t] = places[out];
+      given[t] = dy[out];
+    }
+    Number<T> sum[kCount] = {};
+#pragma unroll
+    for (int t = 0; t < kWindows * kWindows; ++t) {
+      const int r = r0 + t / kWindows, s = s0 + t % kWindows;
+      if (r >= r1 || s >= s1) continue;
+      const int own = (y - r * kS) * kK + x - s * kS + 1;
+#pragma unroll
+      for (int e = 0; e < kCount; ++e)
+        if (static_cast<int>(taken[t].at[e]) == own) sum[e] += as_number(given[t].at[e]);
+    }
+    Pack<T, kCount> rounded;
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) rounded.at[e] = static_cast<T>(sum[e]);
+    dx[i] = rounded;
+  }
+}
+
 /// dx by what the windows that hold an element give to it.
 template <class T, int kCount, bool kVolumes, class I>
 __global__ void gather_kernel(const __grid_constant__ Geometry<I> g, const __grid_constant__ Planes<I> planes,
@@ -206,6 +246,11 @@ PreparedKernel backward(const PrepareContext& c) {
       const bool volumes = is_of_volumes(p);
       if (!volumes && !g.h.overlaps() && !g.w.overlaps() && g.h.stride <= kMostOfThread / g.w.stride)
         return run_cells<T, kCount, I>(p, a);
+      if (!volumes && g.h.is(3, 2) && g.w.is(3, 2))
+        return cuda::launch(overlaps_kernel<T, kCount, 3, 2, I>, cuda::blocks_for(n / kCount), cuda::kThreads,
+                            0, a.stream, g, as_packs<Pack<std::uint8_t, kCount>>(a.in<std::uint8_t>(0)),
+                            as_packs<Pack<T, kCount>>(a.in<T>(1)), as_packs<Pack<T, kCount>>(a.out<T>(0)),
+                            static_cast<I>(n / kCount));
       cuda::launch(volumes ? gather_kernel<T, kCount, true, I> : gather_kernel<T, kCount, false, I>,
                    cuda::blocks_for(n / kCount), cuda::kThreads, 0, a.stream, g, Planes<I>(p),
                    as_packs<Pack<std::uint8_t, kCount>>(a.in<std::uint8_t>(0)),
