@@ -148,7 +148,10 @@ class Draw {
     std::vector<std::string> plans{"REPLICATE", "TABLE", "ROW"};
     // Wide tables have one column, and ragged ones 4 and 8.
     if (!row_wise_ && drawn_.model != "wide_deep" && run_.shape.workers != 3) plans.emplace_back("COLUMN");
-    if (chance(0.6)) of_run("strategy.hybrid.table=match: '.*' plan: " + one_of(plans));
+    if (chance(0.6))
+      of_run("strategy.hybrid.table=match: '.*' plan: " + one_of(plans));
+    else if (chance(0.5))
+      of_run("strategy.hybrid.table=match: '.*' plan: ROW hot_rows: " + one_of({"1", "40", "1000"}));
   }
 
   std::mt19937_64 random_;
