@@ -4,6 +4,7 @@
 #include <re2/re2.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -12,6 +13,30 @@
 
 namespace braid::worker {
 namespace {
+
+/// Behind a refusal, where variables look like one expert each: names that differ by the number behind
+/// "expert" alone ("experts.0.w1.weight", "expert_1/kernel"), of one shape. What to write in their place.
+std::string advice_on_separate(const TrainingGraph& training) {
+  static const RE2 numbered("(?i)(.*experts?[ _./-]?)[0-9]+([ _./-].*)?");
+  std::map<std::pair<std::string, std::string>, std::vector<const VariableInfo*>> families;
+  for (const VariableGradient& gradient : training.gradients) {
+    std::string before, behind;
+    if (!RE2::FullMatch(gradient.variable.name, numbered, &before, &behind)) continue;
+    families[{before + "#" + behind, gradient.variable.shape.to_string()}].push_back(&gradient.variable);
+  }
+  for (const auto& [family, members] : families) {
+    if (members.size() < 2 || members.front()->shape.rank() < 2) continue;
+    std::string stacked = fmt::format("[{}", members.size());
+    for (const std::int64_t size : members.front()->shape.dims()) stacked += fmt::format(", {}", size);
+    return fmt::format(
+        ". '{}', '{}' and so on ({} of shape {}) look like an expert each, and variables are not joined: "
+        "write them as one variable of shape {}], and the experts as a product of all of them (Einsum "
+        "\"eti,eio->eto\", or BatchMatMulV2) of tokens that braid.DispatchTokens or masks have sent "
+        "(docs/user/experts.md)",
+        members[0]->name, members[1]->name, members.size(), family.second, stacked);
+  }
+  return {};
+}
 
 class ExpertsPlanner {
  public:
@@ -31,8 +56,8 @@ class ExpertsPlanner {
     if (axes.empty())
       throw InvalidArgument(fmt::format(
           "strategy.kind EXPERTS: the model has no weights of experts that are cut into {} equal parts: "
-          "products with an axis of the weights, of what they multiply and of the result",
-          parts_));
+          "products with an axis of the weights, of what they multiply and of the result{}",
+          parts_, advice_on_separate(training_)));
     for (plan_.flow = plan_.graph->flow(axes); !plan_.flow.wishes.empty();
          plan_.flow = plan_.graph->flow(axes))
       axes.insert(plan_.flow.wishes.begin(), plan_.flow.wishes.end());
@@ -84,7 +109,8 @@ class ExpertsPlanner {
         axes.emplace(layer.variable, layer.axis);
       }
       if (!fits)
-        throw InvalidArgument(place + " fits no weights with an axis of experts that a product has too");
+        throw InvalidArgument(place + " fits no weights with an axis of experts that a product has too" +
+                              advice_on_separate(training_));
     }
     return axes;
   }

@@ -247,6 +247,24 @@ TEST(ExpertsGraphsTest, OneLayerByAPattern) {
   expect_as_one_process(text, made_vectors(48));
 }
 
+/// As programs of PyTorch and Keras have them: what to write is said with the refusal.
+TEST(ExpertsGraphsTest, AVariableForEachExpertIsRefusedWithWhatToWrite) {
+  GraphJob job;
+  GraphBuilder& b = job.b;
+  const Output gates = best_gates(b, job.x);
+  const std::vector<std::string> names{"experts.0.up.weight", "experts.1.up.weight", "experts.2.up.weight",
+                                       "experts.3.up.weight"};
+  std::vector<Output> outputs;
+  for (const std::string& name : names) outputs.push_back(b.matmul(job.x, weights(b, name.c_str(), {8, 8})));
+  const Output stacked = b.op("Pack", outputs, {{"N", std::int64_t{4}}, {"axis", std::int64_t{0}}});
+  const Output back = b.op("Einsum", {gates, stacked}, {{"equation", "te,etd->td"}}, "back");
+  const std::string error = error_of_mesh(job_with(job.text(back, 3), in_experts(1, 2)), 2, made_vectors(48));
+  EXPECT_THAT(error,
+              AllOf(HasSubstr("no weights of experts"),
+                    HasSubstr("'experts.0.up.weight', 'experts.1.up.weight' and so on (4 of shape [8, 8])"),
+                    HasSubstr("write them as one variable of shape [4, 8, 8]")));
+}
+
 /// A penalty reads the weights as they are: its gradient is no sum over tokens.
 TEST(ExpertsGraphsTest, APenaltyOnTheWeights) {
   GraphJob job;
