@@ -96,6 +96,9 @@ void require_known(OptimizerKind kind) {
     case OptimizerKind::Ftrl:
     case OptimizerKind::RmsProp:
       return;
+    case OptimizerKind::Adafactor:
+    case OptimizerKind::Adam8Bit:
+      throw InvalidArgument(fmt::format("[optim] {} does not go element by element", optimizer_name(kind)));
   }
   throw InvalidArgument(fmt::format("[optim] no optimizer has the number {}", static_cast<int>(kind)));
 }
@@ -116,6 +119,10 @@ std::string_view optimizer_name(OptimizerKind kind) {
       return "FTRL";
     case OptimizerKind::RmsProp:
       return "RMSPROP";
+    case OptimizerKind::Adafactor:
+      return "ADAFACTOR";
+    case OptimizerKind::Adam8Bit:
+      return "ADAM_8BIT";
   }
   return "invalid";
 }
@@ -138,6 +145,12 @@ std::vector<SlotSpec> optimizer_slots(const OptimizerSpec& spec) {
       if (spec.momentum > 0) slots.push_back({"momentum", 0.0F});
       return slots;
     }
+    case OptimizerKind::Adafactor:
+    case OptimizerKind::Adam8Bit:
+      throw InvalidArgument(
+          fmt::format("optimizer.kind {} has states of other shapes than its variables, and here slots like "
+                      "them are needed: give these variables an optimizer.group of another kind",
+                      optimizer_name(spec.kind)));
   }
   throw InvalidArgument(fmt::format("[optim] no optimizer has the number {}", static_cast<int>(spec.kind)));
 }

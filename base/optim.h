@@ -19,6 +19,10 @@
 //            centered: h += (1-rho)(g'-h), and s - h^2 under the root
 //            momentum > 0: m = momentum * m + d;  w -= m
 //
+// Two kinds have states of other shapes, and ops of their own, which say their formulas:
+//   ADAFACTOR  engine/ops/optimizer/adafactor.cc: a second moment by rows and columns
+//   ADAM_8BIT  engine/ops/optimizer/adam_8bit.cc: ADAM whose m and v are codes of 8 bits
+//
 // What surrounds a formula, in this order; each is left out where its number is 0:
 //   lr  = learning rate * learning_rate_factor
 //   g'  = clip(g', -clip_value, clip_value)
@@ -40,7 +44,17 @@
 namespace braid {
 
 /// On the wire and in checkpoints: never renumber.
-enum class OptimizerKind : int { Sgd = 1, Momentum = 2, Adagrad = 3, Adam = 4, Ftrl = 5, RmsProp = 6 };
+enum class OptimizerKind : int {
+  Sgd = 1,
+  Momentum = 2,
+  Adagrad = 3,
+  Adam = 4,
+  Ftrl = 5,
+  RmsProp = 6,
+  Adafactor = 7,
+  Adam8Bit = 8
+};
+/// Those that go element by element, with slots like the variable.
 inline constexpr OptimizerKind kOptimizerKinds[] = {OptimizerKind::Sgd,     OptimizerKind::Momentum,
                                                     OptimizerKind::Adagrad, OptimizerKind::Adam,
                                                     OptimizerKind::Ftrl,    OptimizerKind::RmsProp};
@@ -66,10 +80,16 @@ struct OptimizerSpec {
   float learning_rate_factor = 1.0F;
   float adagrad_epsilon = 0.0F;  // of Adagrad, likewise below
   bool row_wise = false;         // of tables that are updated by rows: the slot has a number a row
+  float clip_threshold = 1.0F;   // of Adafactor, likewise below
+  float decay_exponent = 0.8F;
+  float least_scale = 1e-3F;
+  bool scale_by_weights = true;
 
   auto operator<=>(const OptimizerSpec&) const = default;
 };
 
+/// Whether an update goes element by element, so that a part of a variable can be updated alone.
+constexpr bool is_elementwise(const OptimizerSpec& spec) { return spec.kind <= OptimizerKind::RmsProp; }
 /// One of the first four formulas, with weight decay at most.
 constexpr bool is_basic(const OptimizerSpec& spec) {
   return spec.kind <= OptimizerKind::Adam && spec.l1 == 0 && spec.l2 == 0 && spec.clip_value == 0 &&
@@ -93,7 +113,8 @@ struct SlotSpec {
   float initial_value;
 };
 
-/// The slots of one element under `spec`, in the order in which apply_update takes them (0 to 3).
+/// The slots of one element under `spec`, in the order in which apply_update takes them (0 to 3). Throws:
+/// InvalidArgument unless is_elementwise(spec).
 std::vector<SlotSpec> optimizer_slots(const OptimizerSpec& spec);
 std::string_view optimizer_name(OptimizerKind kind);
 

@@ -139,6 +139,8 @@ BRAID_OPTIM void with_basic_formula(const U& u, Body&& body) {
       return body.template operator()<Adam>();
     case OptimizerKind::Ftrl:
     case OptimizerKind::RmsProp:
+    case OptimizerKind::Adafactor:
+    case OptimizerKind::Adam8Bit:
       return;
   }
 }
@@ -193,6 +195,9 @@ BRAID_OPTIM std::size_t slots_of(const OptimizerSpec& spec) {
       return 2;
     case OptimizerKind::RmsProp:
       return 1 + (spec.centered ? 1 : 0) + (spec.momentum > 0 ? 1 : 0);
+    case OptimizerKind::Adafactor:
+    case OptimizerKind::Adam8Bit:
+      return 0;
   }
   return 0;
 }

@@ -233,6 +233,56 @@ void check_model(const proto::Job& job, const JobChecker& check) {
   }
 }
 
+/// Of optimizers that need all of a variable, in whose place a strategy may have parts or servers.
+void check_whole_updates(const proto::Job& job, const OptimizerSpec& spec, const std::string& place,
+                         const JobChecker& check) {
+  if (is_elementwise(spec)) return;
+  const proto::Strategy& strategy = job.strategy();
+  const bool codes = spec.kind == OptimizerKind::Adam8Bit;
+  const auto refuse = [&](bool used, const std::string& what) {
+    check.require(!used,
+                  place + ".kind " + std::string(optimizer_name(spec.kind)) + " does not go with " + what);
+  };
+  const auto kind = strategy.kind();
+  refuse(kind == proto::Strategy::PS || (kind == proto::Strategy::PS_ALLREDUCE && !codes),
+         "strategy.kind " + proto::Strategy::Kind_Name(kind) +
+             ", whose servers update elements one by one: use ADAM, or ADAGRAD with row_wise");
+  refuse(kind == proto::Strategy::TENSOR || kind == proto::Strategy::EXPERTS,
+         "strategy.kind " + proto::Strategy::Kind_Name(kind) +
+             ", whose workers have parts of variables: use ADAM");
+  refuse(strategy.shard() != proto::Strategy::NOTHING,
+         "strategy.shard, whose workers have parts of variables: either alone makes states small");
+  refuse(
+      codes && strategy.average_every_steps() > 0,
+      "strategy.average_every_steps: codes of 8 bits of several workers have no mean; use ADAM or ADAFACTOR");
+  refuse(!codes && job.runtime().precision() == proto::Runtime::FP16,
+         "runtime.precision FP16, which leaves out elements that overflow: use BF16");
+  refuse(!codes && (spec.clip_value > 0 || spec.l1 > 0 || spec.l2 > 0),
+         "clip_value, l1 and l2: it bounds updates by clip_threshold, and has weight_decay");
+}
+
+void check_offload(const proto::Job& job, const JobChecker& check) {
+  const proto::Offload& away = job.runtime().offload();
+  check.require(away.scope().empty() || away.memory_bytes() == 0,
+                "runtime.offload.scope and memory_bytes are both set: either says what is offloaded");
+  check.require(away.memory_bytes() == 0 || job.runtime().recompute().memory_bytes() == 0,
+                "runtime.offload.memory_bytes and runtime.recompute.memory_bytes are both set: either "
+                "chooses; say the other by its scope");
+  if (!away.optimizer_states()) return;
+  const auto refuse = [&](bool used, const std::string& what) {
+    check.require(!used, "runtime.offload.optimizer_states does not go with " + what);
+  };
+  const auto kind = job.strategy().kind();
+  refuse(
+      kind == proto::Strategy::PIPELINE || kind == proto::Strategy::TENSOR ||
+          kind == proto::Strategy::EXPERTS,
+      "strategy.kind " + proto::Strategy::Kind_Name(kind) + ", whose workers have states of their own parts");
+  refuse(job.strategy().shard() != proto::Strategy::NOTHING,
+         "strategy.shard, which spreads states over the workers");
+  refuse(job.strategy().average_every_steps() > 0,
+         "strategy.average_every_steps, whose means read all states");
+}
+
 void check_groups(const proto::Job& job, const JobChecker& check) {
   for (int g = 0; g < job.optimizer().group_size(); ++g) {
     const std::string place = fmt::format("optimizer.group[{}]", g);
@@ -243,6 +293,7 @@ void check_groups(const proto::Job& job, const JobChecker& check) {
   for (int g = 0; g <= job.optimizer().group_size(); ++g) {
     const OptimizerSpec& spec = all.spec(g);
     const std::string place = g == 0 ? "optimizer" : fmt::format("optimizer.group[{}]", g - 1);
+    check_whole_updates(job, spec, place, check);
     const bool from_zero = spec.initial_accumulator == 0;
     check.require(!from_zero || spec.kind != OptimizerKind::Adagrad || spec.adagrad_epsilon > 0,
                   place + ".initial_accumulator 0 needs an epsilon: a gradient of 0 divides 0 by 0");
@@ -286,6 +337,7 @@ void check_job(const proto::Job& job) {
   check_model(job, check);
   check_weights(job.model(), check);
   check_groups(job, check);
+  check_offload(job, check);
   check.require(
       job.checkpoint().keep_best() == 0 || (job.evaluation().enabled() && job.evaluation().every_steps() > 0),
       "checkpoint.keep_best needs evaluation.every_steps: it goes by the evaluation's metric");

@@ -398,7 +398,8 @@ void add_security(std::vector<JobField>& table) {
 }
 
 void add_optimizer(std::vector<JobField>& table) {
-  const Reason no_adam = optimizer_is_none_of({Optimizer::ADAM, Optimizer::ADAMW}),
+  const Reason no_adam = optimizer_is_none_of({Optimizer::ADAM, Optimizer::ADAMW, Optimizer::ADAM_8BIT}),
+               no_adafactor = optimizer_is_none_of({Optimizer::ADAFACTOR}),
                no_ftrl = optimizer_is_none_of({Optimizer::FTRL}),
                no_rmsprop = optimizer_is_none_of({Optimizer::RMSPROP});
   add(table,  //
@@ -420,17 +421,27 @@ void add_optimizer(std::vector<JobField>& table) {
           .in(share())
           .idle(optimizer_is_none_of({Optimizer::MOMENTUM, Optimizer::RMSPROP})),
       field("optimizer.nesterov").idle(optimizer_is_none_of({Optimizer::MOMENTUM})),
-      field("optimizer.beta1").by_default(0.9).in(share()).idle(no_adam),
-      field("optimizer.beta2").by_default(0.999).in(share()).idle(no_adam),
-      field("optimizer.epsilon")
-          .by_default("1e-7, of ADAGRAD 0",
+      field("optimizer.beta1")
+          .by_default("0.9, of ADAFACTOR 0",
                       [](proto::Job& job) {
                         Optimizer& optimizer = *job.mutable_optimizer();
-                        optimizer.set_epsilon(optimizer.kind() == Optimizer::ADAGRAD ? 0.0F : 1e-7F);
+                        optimizer.set_beta1(optimizer.kind() == Optimizer::ADAFACTOR ? 0.0F : 0.9F);
+                      })
+          .in(share())
+          .idle(optimizer_is_none_of(
+              {Optimizer::ADAM, Optimizer::ADAMW, Optimizer::ADAM_8BIT, Optimizer::ADAFACTOR})),
+      field("optimizer.beta2").by_default(0.999).in(share()).idle(no_adam),
+      field("optimizer.epsilon")
+          .by_default("1e-7, of ADAGRAD 0, of ADAFACTOR 1e-30",
+                      [](proto::Job& job) {
+                        Optimizer& optimizer = *job.mutable_optimizer();
+                        optimizer.set_epsilon(optimizer.kind() == Optimizer::ADAGRAD     ? 0.0F
+                                              : optimizer.kind() == Optimizer::ADAFACTOR ? 1e-30F
+                                                                                         : 1e-7F);
                       })
           .in(not_negative())
-          .idle(optimizer_is_none_of(
-              {Optimizer::ADAM, Optimizer::ADAMW, Optimizer::RMSPROP, Optimizer::ADAGRAD})),
+          .idle(optimizer_is_none_of({Optimizer::ADAM, Optimizer::ADAMW, Optimizer::ADAM_8BIT,
+                                      Optimizer::RMSPROP, Optimizer::ADAGRAD, Optimizer::ADAFACTOR})),
       field("optimizer.initial_accumulator")
           .by_default("0.1, of RMSPROP 0",
                       [](proto::Job& job) {
@@ -455,6 +466,10 @@ void add_optimizer(std::vector<JobField>& table) {
       field("optimizer.clip_value").in(not_negative()), field("optimizer.clip_norm").in(not_negative()),
       field("optimizer.clip_worker_norm").in(not_negative()),
       field("optimizer.row_wise").idle(optimizer_is_none_of({Optimizer::ADAGRAD})),
+      field("optimizer.clip_threshold").by_default(1).in(positive()).idle(no_adafactor),
+      field("optimizer.decay_exponent").by_default(0.8).in(share()).idle(no_adafactor),
+      field("optimizer.least_scale").by_default(0.001).in(positive()).idle(no_adafactor),
+      field("optimizer.scale_by_weights").by_default(true).idle(no_adafactor),
       // Each part is a copy of the step's graph.
       field("optimizer.accumulate_steps").by_default(1).in(at_most(256)), field("optimizer.group"));
 }
@@ -560,6 +575,8 @@ void add_runtime(std::vector<JobField>& table) {
           .idle(no_loss_scale()),
       field("runtime.mixed_precision.loss_scale_steps").default_elsewhere("2000").idle(no_loss_scale()),
       field("runtime.recompute.scope"), field("runtime.recompute.memory_bytes").in(not_negative()),
+      field("runtime.offload.scope"), field("runtime.offload.memory_bytes").in(not_negative()),
+      field("runtime.offload.optimizer_states"),
       field("runtime.device_memory_up_front")
           .idle_on_host()
           .tf("gpu_options.allow_growth")

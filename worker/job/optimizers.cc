@@ -28,6 +28,10 @@ OptimizerKind kind_of(const proto::Optimizer& optimizer) {
       return OptimizerKind::Ftrl;
     case proto::Optimizer::RMSPROP:
       return OptimizerKind::RmsProp;
+    case proto::Optimizer::ADAFACTOR:
+      return OptimizerKind::Adafactor;
+    case proto::Optimizer::ADAM_8BIT:
+      return OptimizerKind::Adam8Bit;
     default:
       return OptimizerKind::Sgd;
   }
@@ -56,7 +60,11 @@ OptimizerSpec spec_from(const proto::Optimizer& from) {
           .l2 = from.l2(),
           .clip_value = from.clip_value(),
           .adagrad_epsilon = from.kind() == proto::Optimizer::ADAGRAD ? from.epsilon() : 0.0F,
-          .row_wise = from.row_wise() && from.kind() == proto::Optimizer::ADAGRAD};
+          .row_wise = from.row_wise() && from.kind() == proto::Optimizer::ADAGRAD,
+          .clip_threshold = from.clip_threshold(),
+          .decay_exponent = from.decay_exponent(),
+          .least_scale = from.least_scale(),
+          .scale_by_weights = from.scale_by_weights()};
 }
 
 std::string place_of_group(std::size_t index, const proto::OptimizerGroup& group) {

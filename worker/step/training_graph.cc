@@ -14,6 +14,7 @@
 #include "worker/job/optimizers.h"
 #include "worker/step/loss_scale.h"
 #include "worker/step/micro_batches.h"
+#include "worker/step/whole_updates.h"
 
 namespace braid::worker {
 
@@ -120,12 +121,15 @@ ValueRef add_node(Graph& graph, const char* op, const std::string& name, std::ve
   return {graph.add(std::move(node)), 0};
 }
 
-ValueRef add_state(Graph& graph, const std::string& name, const Shape& shape, float low, float high) {
-  const InitKind kind = low == high ? InitKind::Constant : InitKind::Uniform;
+ValueRef add_state(Graph& graph, const std::string& name, const Shape& shape, float low, float high,
+                   DType dtype) {
+  const InitKind kind = low != high               ? InitKind::Uniform
+                        : dtype == DType::Float32 ? InitKind::Constant
+                                                  : InitKind::Zeros;
   Node handle;
   handle.name = name;
   handle.op = &OpRegistry::global().require("VarHandleOp");
-  handle.attrs = {{"dtype", DType::Float32},
+  handle.attrs = {{"dtype", dtype},
                   {"shape", shape},
                   {"_trainable", false},
                   {"_init_kind", static_cast<std::int64_t>(kind)},
@@ -139,11 +143,12 @@ void add_update(TrainingGraph& training, const VariableGradient& gradient, const
   const VariableInfo& variable = gradient.variable;
   const OpRegistry& ops = OpRegistry::global();
   const bool by_rows = optimizer.row_wise && gradient.slices;
-  OptimizerSpec spec = optimizer;
+  OptimizerSpec spec = with_small_states(optimizer, variable.shape.elements(), gradient.slices.has_value());
+  if (!is_elementwise(spec)) return add_whole_update(training, gradient, spec);
   spec.row_wise = by_rows;
   Node update;
   update.inputs.push_back({variable.handle, 0});
-  for (const SlotSpec& slot : optimizer_slots(optimizer)) {
+  for (const SlotSpec& slot : optimizer_slots(spec)) {
     const Shape shape = by_rows ? Shape{variable.shape[0]} : variable.shape;
     update.inputs.push_back(add_state(graph, variable.name + "/" + std::string(slot.name), shape,
                                       slot.initial_value, slot.initial_value));

@@ -91,10 +91,12 @@ ValueRef add_node(Graph& graph, const char* op, const std::string& name, std::ve
 
 /// Adds a variable that steps keep for themselves, such as a slot, and gives its handle. `low`, `high`: of
 /// initial values that are drawn; a constant where they are equal.
-ValueRef add_state(Graph& graph, const std::string& name, const Shape& shape, float low, float high);
+ValueRef add_state(Graph& graph, const std::string& name, const Shape& shape, float low, float high,
+                   DType dtype = DType::Float32);
 
 /// Adds the local update of one variable: its slot variables "<variable>/<slot>" and
-/// braid.(Sparse)ApplyOptimizer, which becomes a target.
+/// braid.(Sparse)ApplyOptimizer, which becomes a target; or what the optimizer has in place of these
+/// (worker/step/whole_updates.h). Throws: InvalidArgument where the optimizer has none for rows.
 void add_update(TrainingGraph& training, const VariableGradient& gradient, const OptimizerSpec& optimizer);
 
 /// Whether negative indices of a gradient's rows name none. REQUIRES: it has slices.

@@ -21,6 +21,7 @@
 #include "worker/job/optimizers.h"
 #include "worker/step/clip_gradients.h"
 #include "worker/step/loss_scale.h"
+#include "worker/step/whole_updates.h"
 #include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/distinct_rewrite.h"
 #include "worker/strategies/expand_bags.h"
@@ -304,7 +305,9 @@ class HybridStrategy : public ServedStrategy {
       hot.push_back(split_hot_rows(training, table, rows[t]));
       hot_tables_.push_back({hot_table(table), tables_[t].sums_hot_densely(on_device_)});
       const std::string& name = hot_tables_.back().rows.name;
-      training.own_optimizers.emplace(name, optimizer_of(training, optimizers_, table.name));
+      // Hot rows have the states that the table's other rows have.
+      training.own_optimizers.emplace(
+          name, with_small_states(optimizer_of(training, optimizers_, table.name), 0, true));
       hot_variables_.insert(name);
       for (const std::string& slot : table.slots) hot_variables_.insert(name + "/" + slot);
     }

@@ -8,6 +8,7 @@
 #include "engine/ops/state/variable_init.h"
 #include "worker/checkpoint/stored_variables.h"
 #include "worker/job/optimizers.h"
+#include "worker/step/whole_updates.h"
 #include "worker/strategies/expand_bags.h"
 #include "worker/strategies/hybrid_rewrite.h"
 #include "worker/strategies/table_gathers.h"
@@ -68,7 +69,9 @@ std::vector<PlannedTable> list_tables(const TrainingGraph& training,
   for (const VariableGradient& gradient : gradients) {
     const VariableInfo& variable = gradient.variable;
     PlannedTable table;
-    table.shard = shard_of(training, variable, optimizer_of(training, optimizers, variable.name), peers);
+    const OptimizerSpec optimizer =
+        with_small_states(optimizer_of(training, optimizers, variable.name), variable.shape.elements(), true);
+    table.shard = shard_of(training, variable, optimizer, peers);
     table.can_be_sharded = variable.shape.rank() == 2 && variable.dtype == DType::Float32 &&
                            is_read_by_gathers_only(graph, variable);
     table.can_send_all = training.slice_rows.empty();

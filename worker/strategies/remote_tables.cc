@@ -12,6 +12,7 @@
 #include "proto/job.pb.h"
 #include "worker/checkpoint/stored_variables.h"
 #include "worker/input/batch_share.h"
+#include "worker/step/whole_updates.h"
 #include "worker/strategies/cached_rows.h"
 #include "worker/strategies/expand_bags.h"
 #include "worker/strategies/ordered_rows.h"
@@ -69,8 +70,10 @@ RemoteTables::RemoteTables(const proto::Job& job, Runtime& runtime, const Peers&
       rows_may_be_dense_(job.model().has_graph()),
       optimizers_(job) {
   runtime.services().provide<ps::PsClient>(peers.servers);
-  set_.optimizer = optimizers_.spec(0);
-  for (int g = 1; g <= optimizers_.groups(); ++g) set_.groups.push_back(optimizers_.spec(g));
+  // Servers have tables, whose moments stay float32.
+  set_.optimizer = with_small_states(optimizers_.spec(0), 0, true);
+  for (int g = 1; g <= optimizers_.groups(); ++g)
+    set_.groups.push_back(with_small_states(optimizers_.spec(g), 0, true));
   set_.consistency = consistency_of(job.strategy());
   set_.workers = peers.world;
   set_.cached = cache_rows_ > 0;

@@ -1,6 +1,8 @@
 # Updates of variables, dense and by rows.
 braid_op_family(optimizer
   KERNELS
+    adafactor
+    adam_8bit
     apply_optimizer
     clip_by_norm
     loss_scale

@@ -8,6 +8,7 @@ namespace {
 OptimizerKind kind_from_name(const std::string& name) {
   for (const OptimizerKind kind : kOptimizerKinds)
     if (optimizer_name(kind) == name) return kind;
+  if (name == optimizer_name(OptimizerKind::Adafactor)) return OptimizerKind::Adafactor;
   throw InvalidArgument("attribute kind names no optimizer: '" + name + "'");
 }
 
@@ -32,7 +33,11 @@ AttrMap optimizer_attrs(const OptimizerSpec& spec) {
           {"learning_rate_factor", spec.learning_rate_factor},
           {"adagrad_epsilon", spec.adagrad_epsilon},
           {"row_wise", spec.row_wise},
-          {"skip_nan", spec.skip_nan}};
+          {"skip_nan", spec.skip_nan},
+          {"clip_threshold", spec.clip_threshold},
+          {"decay_exponent", spec.decay_exponent},
+          {"least_scale", spec.least_scale},
+          {"scale_by_weights", spec.scale_by_weights}};
 }
 
 OptimizerSpec optimizer_spec(const AttrMap& attrs) {
@@ -58,7 +63,11 @@ OptimizerSpec optimizer_spec(const AttrMap& attrs) {
           .clip_value = number("clip_value", defaults.clip_value),
           .learning_rate_factor = number("learning_rate_factor", defaults.learning_rate_factor),
           .adagrad_epsilon = number("adagrad_epsilon", defaults.adagrad_epsilon),
-          .row_wise = attrs.get("row_wise", defaults.row_wise)};
+          .row_wise = attrs.get("row_wise", defaults.row_wise),
+          .clip_threshold = number("clip_threshold", defaults.clip_threshold),
+          .decay_exponent = number("decay_exponent", defaults.decay_exponent),
+          .least_scale = number("least_scale", defaults.least_scale),
+          .scale_by_weights = attrs.get("scale_by_weights", defaults.scale_by_weights)};
 }
 
 }  // namespace braid
