@@ -10,6 +10,7 @@
 #include "engine/memory/passes.h"
 #include "engine/program/cost_model.h"
 #include "engine/rewrite/horizontal_fusion.h"
+#include "engine/rewrite/offload_values.h"
 #include "engine/rewrite/passes.h"
 #include "engine/schedule/passes.h"
 #include "engine/schedule/segments.h"
@@ -89,6 +90,8 @@ constexpr auto kPasses = std::to_array<Pass>({
     {"group_updates", "rewrite", kDevice, group_updates, "one node for many small updates"},
     {"split_updates", "rewrite", kDevice, split_updates,
      "the grouping of rows of sparse updates as a node that waits for indices only"},
+    {"offload", "rewrite", kAll, offload_values,
+     "where asked for: values that rest are on the host meanwhile"},
     {"lower", "schedule", kAll, lower, "nodes to ops, values to buffers; views and constants are no ops"},
     {"variable_order", "schedule", kAll, order_variables,
      "unordered reads of a variable before its writes; unordered writes are refused"},

@@ -26,6 +26,19 @@ Accelerator* device_for(const Program& program, Runtime& runtime) {
   return runtime.device();
 }
 
+/// By buffer: a variable of the host that ops of the device copy from or to.
+std::vector<char> copied_variables(const Program& program) {
+  std::vector<char> copied(program.buffers.size(), 0);
+  for (const ProgramOp& op : program.ops)
+    for (const Operand& in : op.inputs)
+      if (in.buffer >= 0 && op.domain == Domain::Device) {
+        const ProgramBuffer& buffer = program.buffers[static_cast<std::size_t>(in.buffer)];
+        copied[static_cast<std::size_t>(in.buffer)] =
+            buffer.kind == BufferKind::Variable && buffer.domain == Domain::Host;
+      }
+  return copied;
+}
+
 }  // namespace
 
 BoundProgram::BoundProgram(std::shared_ptr<const Program> program, Runtime& runtime,
@@ -37,12 +50,14 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, Runtime& runt
       streams_(std::move(streams)) {
   if (device_) device_->make_current();
   arena_ = allocate(Domain::Host, program_->stats.arena_bytes, "arena");
+  const std::vector<char> copied = copied_variables(*program_);
   for (const ProgramVariable& variable : program_->variables) {
     VariableStore& store = runtime.variables();
     const Domain domain = program_->buffers[static_cast<std::size_t>(variable.buffer)].domain;
     try {
       variables_.push_back(variable.members.empty()
-                               ? store.get_or_create(variable.name, variable.dtype, variable.shape, domain)
+                               ? store.get_or_create(variable.name, variable.dtype, variable.shape, domain,
+                                                     copied[static_cast<std::size_t>(variable.buffer)] != 0)
                                : store.get_or_create_slab(variable.name, variable.dtype, variable.shape,
                                                           variable.members, domain));
     } catch (const OutOfMemory& error) {

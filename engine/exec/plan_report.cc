@@ -135,6 +135,27 @@ namespace {
 
 using Out = std::back_insert_iterator<std::string>;
 
+/// Of a program of a device: what it takes there, and of the host's page-locked memory. Scratch of kernels is
+/// known only where they are.
+void put_device_memory(const Program& program, Out out) {
+  std::uint64_t held[2] = {program.stats.device_arena_bytes, program.stats.arena_bytes}, variables[2] = {},
+                steps = 0;
+  for (const ProgramBuffer& buffer : program.buffers) {
+    const auto side = static_cast<std::size_t>(buffer.domain == Domain::Host);
+    if (buffer.kind == BufferKind::Variable) variables[side] += buffer.bytes;
+    if (buffer.kind == BufferKind::Constant) held[0] += buffer.bytes;
+    if (buffer.kind == BufferKind::Feed || (buffer.kind == BufferKind::Slot && side == 0))
+      steps += buffer.bytes * static_cast<std::uint64_t>(program.steps_in_flight);
+  }
+  fmt::format_to(
+      out,
+      "on the device: {}: variables {}, arena {}, what steps in flight have {}; on the host: variables {}, "
+      "arena {}\n",
+      bytes_text(variables[0] + held[0] + steps), bytes_text(variables[0]),
+      bytes_text(program.stats.device_arena_bytes), bytes_text(steps), bytes_text(variables[1]),
+      bytes_text(held[1]));
+}
+
 /// What the whole program takes, a line each.
 void put_summary(const Program& program, const Program* one_stream, Out out) {
   const ProgramStats& stats = program.stats;
@@ -163,6 +184,7 @@ void put_summary(const Program& program, const Program* one_stream, Out out) {
       bytes_text(memory.arena_bytes), one_stream ? against_one_stream(program, *one_stream) : std::string(),
       bytes_text(memory.serial_arena_bytes), bytes_text(memory.largest_live_bytes),
       bytes_text(memory.slot_bytes), bytes_text(memory.constant_bytes), bytes_text(memory.variable_bytes));
+  if (program.domain == Domain::Device) put_device_memory(program, out);
   const auto captured = std::count_if(program.segments.begin(), program.segments.end(),
                                       [](const Segment& s) { return s.domain == Domain::Device; });
   fmt::format_to(out, "segments: {}, of which {} on the device, a graph each\n", program.segments.size(),

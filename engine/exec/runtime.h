@@ -28,9 +28,10 @@ class VariableStore {
   explicit VariableStore(Accelerator* device = nullptr) : device_(device) {}
 
   /// The existing variable of that name, or new zeroed memory. Throws: InvalidArgument when it exists with
-  /// another type or shape, or on the other side; OutOfMemory.
+  /// another type or shape, or on the other side; OutOfMemory. `pinned`: new memory of the host that the
+  /// device copies from and to.
   Tensor& get_or_create(const std::string& name, DType dtype, const Shape& shape,
-                        Domain domain = Domain::Host);
+                        Domain domain = Domain::Host, bool pinned = false);
   /// A slab of variables: memory of which each of `members` is a part, the i-th at position i of the first
   /// axis. The slab itself is not among names(). Throws: as get_or_create; InvalidArgument when a member has
   /// memory of its own already.
@@ -63,7 +64,8 @@ class VariableStore {
     Tensor memory;
     bool is_slab = false;
   };
-  Tensor& get_or_create_locked(const std::string& name, DType dtype, const Shape& shape, Domain domain);
+  Tensor& get_or_create_locked(const std::string& name, DType dtype, const Shape& shape, Domain domain,
+                               bool pinned);
   const Variable* entry(const std::string& name) const;
 
   Accelerator* const device_;

@@ -14,21 +14,23 @@ Tensor on_host(const Tensor& tensor, Accelerator* device) {
   return copy;
 }
 
-Tensor& VariableStore::get_or_create(const std::string& name, DType dtype, const Shape& shape,
-                                     Domain domain) {
+Tensor& VariableStore::get_or_create(const std::string& name, DType dtype, const Shape& shape, Domain domain,
+                                     bool pinned) {
   std::lock_guard lock(mu_);
-  return get_or_create_locked(name, dtype, shape, domain);
+  return get_or_create_locked(name, dtype, shape, domain, pinned);
 }
 
 Tensor& VariableStore::get_or_create_locked(const std::string& name, DType dtype, const Shape& shape,
-                                            Domain domain) {
+                                            Domain domain, bool pinned) {
   const auto at = variables_.find(name);
   if (at == variables_.end()) {
     Variable made;
-    if (domain == Domain::Host) {
+    const auto bytes = static_cast<std::uint64_t>(shape.elements()) * dtype_size(dtype);
+    if (domain == Domain::Host && pinned && device_) {
+      made.memory = Tensor(dtype, shape, device_->allocate_pinned(bytes, "variable '" + name + "'"), domain);
+    } else if (domain == Domain::Host) {
       made.memory = Tensor::zeros(dtype, shape);
     } else {
-      const auto bytes = static_cast<std::uint64_t>(shape.elements()) * dtype_size(dtype);
       made.memory = Tensor(dtype, shape, device_->allocate(bytes, "variable '" + name + "'"), domain);
     }
     return variables_.emplace(name, std::move(made)).first->second.memory;
@@ -56,7 +58,7 @@ Tensor& VariableStore::get_or_create_slab(const std::string& name, DType dtype, 
   };
   for (const std::string& member : members)
     if (variables_.contains(member) != exists) refuse(member);
-  Tensor& slab = get_or_create_locked(name, dtype, shape, domain);
+  Tensor& slab = get_or_create_locked(name, dtype, shape, domain, false);
   variables_.at(name).is_slab = true;
   const Shape part(std::vector<std::int64_t>(shape.dims().begin() + 1, shape.dims().end()));
   std::byte* at = slab.raw();

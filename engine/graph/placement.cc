@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "engine/graph/passes.h"
 #include "engine/ir/device_name.h"
+#include "engine/ir/offload_attrs.h"
 #include "engine/ir/op.h"
 
 namespace braid {
@@ -199,7 +200,8 @@ class Placement {
       return variables.try_emplace(variable_of(graph_, {handle, 0}).name, Domain::Device).first->second;
     };
     for (const NodeId id : order_)
-      if (graph_.node(id).op->role == OpRole::Variable && asked_kind(graph_.node(id)) == "CPU")
+      if (graph_.node(id).op->role == OpRole::Variable &&
+          (asked_kind(graph_.node(id)) == "CPU" || graph_.node(id).attrs.get(kOnHost, false)))
         of(id) = Domain::Host;
     for (bool changed = true; changed;) {
       changed = false;
@@ -209,7 +211,7 @@ class Placement {
         for (const ValueRef input : node.inputs) {
           if (graph_.info(input).dtype != DType::Resource) continue;
           const NodeId handle = handle_of(input);
-          if (handle == kNoNode) continue;
+          if (handle == kNoNode || graph_.node(handle).attrs.get(kOnHost, false)) continue;
           Domain& variable = of(handle);
           if (variable == domain(id)) continue;
           if (domain(id) == Domain::Device)

@@ -18,6 +18,7 @@ struct CostModel {
   double flops_per_us = 20e3;         // one core, vectorised arithmetic
   double bytes_per_us = 8e3;          // one core, from memory
   double network_bytes_per_us = 1e3;  // Pull, Push and Comm lanes
+  double link_bytes_per_us = 8e3;     // HostToDevice and DeviceToHost lanes
   double kernel_us = 0.3;             // dispatch and the kernel's entry
   double network_us = 60;             // a round trip
   double cross_stream_us = 6;         // a wait that has to wake a thread
@@ -37,6 +38,7 @@ inline constexpr CostModel kHostCosts{};
 inline constexpr CostModel kDeviceCosts{.flops_per_us = 60e6,
                                         .bytes_per_us = 2.5e6,
                                         .network_bytes_per_us = 100e3,
+                                        .link_bytes_per_us = 45e3,
                                         .kernel_us = 2.5,
                                         .network_us = 25,
                                         .cross_stream_us = 1.0,

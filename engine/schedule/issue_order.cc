@@ -8,8 +8,10 @@
 // brought what the longest tail needs, it takes that. Alone, a stream takes the same time in any order, so
 // there the order in which the graph was written is kept: it frees memory early, where the others would put
 // off what is off the critical path, such as weight gradients.
+// The same order is kept beside copies of an offload, which are there to save memory.
 #include <algorithm>
 
+#include "engine/ir/offload_attrs.h"
 #include "engine/schedule/dag.h"
 #include "engine/schedule/passes.h"
 
@@ -24,13 +26,20 @@ std::vector<int> order_beside_lanes(const Dag& dag, const std::vector<int>& stre
   return faster < kWorthwhile * predict(dag, delivery, streams, count).end ? listed : delivery;
 }
 
+/// Whether copies of what is offloaded share the memory of the step.
+bool offloads(const Plan& plan) {
+  for (int op = 0; op < plan.ops(); ++op)
+    if (const Node* node = plan.node_of(op); node && node->attrs.get(kInArena, false)) return true;
+  return false;
+}
+
 std::vector<int> choose_order(const Plan& plan) {
   std::vector<char> used(plan.program.streams.size(), 0);
   for (const ProgramOp& op : plan.program.ops) used[static_cast<std::size_t>(op.stream)] = 1;
   const auto compute = std::count(used.begin(), used.begin() + plan.program.compute_streams, 1);
   const auto all = std::count(used.begin(), used.end(), 1);
   const Dag dag(plan);
-  if (all == 1) return dag.rank_order();
+  if (all == 1 || (compute <= 1 && offloads(plan))) return dag.rank_order();
   std::vector<int> streams;
   for (const ProgramOp& op : plan.program.ops) streams.push_back(op.stream);
   const auto count = static_cast<int>(plan.program.streams.size());

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/graph/shape_values.h"
+#include "engine/ir/offload_attrs.h"
 #include "engine/ir/op.h"
 #include "engine/rewrite/horizontal_fusion.h"
 #include "engine/schedule/passes.h"
@@ -161,7 +162,8 @@ class Lowering {
         op.outputs.push_back({value.buffer, Access::None, -1});
       } else {
         // What is brought from elsewhere must not wait for the step before to leave its memory.
-        const bool brought = node.op->lane == Lane::Pull || node.op->lane == Lane::HostToDevice;
+        const bool brought = node.op->lane == Lane::Pull ||
+                             (node.op->lane == Lane::HostToDevice && !node.attrs.get(kInArena, false));
         const BufferKind kind = brought ? BufferKind::Slot : BufferKind::Arena;
         value = {add_buffer(kind, bytes_of(node, node.outputs[o]), -1, output_domain(node)), number, kNoNode};
         op.outputs.push_back({value.buffer, Access::Write, -1});

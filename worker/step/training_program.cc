@@ -11,6 +11,7 @@
 #include "engine/exec/plan_report.h"
 #include "engine/exec/program_cache.h"
 #include "engine/program/program.h"
+#include "engine/rewrite/offload_values.h"
 #include "proto/job.pb.h"
 #include "worker/input/input_staging.h"
 #include "worker/input/stored_columns.h"
@@ -21,6 +22,7 @@
 #include "worker/step/micro_batches.h"
 #include "worker/step/mixtures.h"
 #include "worker/step/next_batch.h"
+#include "worker/step/offload.h"
 #include "worker/step/recompute.h"
 
 namespace braid::worker {
@@ -168,6 +170,48 @@ void recompute_some(const proto::Job& job, const ModelGraph& model, const Batche
   log_info("runtime.recompute: {}", choice.text);
 }
 
+/// As the job says. Sizes are those of the step as the strategy has made it.
+void offload_some(const proto::Job& job, TrainingGraph& training, CompileRequest& request,
+                  CompileOptions options) {
+  const proto::Offload& away = job.runtime().offload();
+  OffloadWish wish{.scope = {away.scope().begin(), away.scope().end()}};
+  const bool on_device = job.runtime().device() == proto::Runtime::CUDA;
+  if (!wish.scope.empty() && !on_device)
+    log_warning("runtime.offload saves no memory on the CPU: values are copied within it");
+  if (away.memory_bytes() > 0 && !on_device)
+    log_warning("runtime.offload.memory_bytes has no effect on the CPU: there is no other memory");
+  if (away.memory_bytes() > 0 && on_device) {
+    options.streams = {};
+    const OffloadChoice choice =
+        share_that_fits(static_cast<std::uint64_t>(away.memory_bytes()), [&](double share) {
+          Graph graph = training.graph;
+          CompileRequest with_copies = request;
+          with_copies.targets.push_back(ask_for_offload(graph, {.share = share}));
+          const auto program = compile(graph, with_copies, options);
+          return StepEstimate{program->stats.device_arena_bytes, program->stats.step_us};
+        });
+    log_info("runtime.offload: {}", choice.text);
+    wish.share = choice.share;
+  }
+  if (wish.scope.empty() && wish.share == 0) return;
+  training.targets.push_back(ask_for_offload(training.graph, wish));
+  request.targets.push_back(training.targets.back());
+}
+
+void offload_slots(const proto::Job& job, TrainingGraph& training) {
+  if (!job.runtime().offload().optimizer_states()) return;
+  const std::uint64_t bytes = offload_states(training);
+  log_info("runtime.offload: {:.1f} MB of optimizer states stay on the host",
+           static_cast<double>(bytes) / 1e6);
+  if (bytes == 0)
+    log_warning(
+        "runtime.offload.optimizer_states: no dense variable has slots of {} bytes that go element by "
+        "element",
+        kLeastOffloaded);
+  else if (job.runtime().device() != proto::Runtime::CUDA)
+    log_warning("runtime.offload saves no memory on the CPU: states are copied within it");
+}
+
 /// Of a batch that is cut into parts by its rows. Throws: InvalidArgument with the column and `field`, which
 /// cuts.
 void require_equal_rows(const std::vector<std::string>& columns, const Batcher& batcher, const char* field) {
@@ -225,6 +269,7 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
     training.feeds.push_back(
         {training.graph.parse_value(model.columns[c]), batcher.dtype(c), batcher.shape(c, share.rows_of(0))});
   strategy.rewrite_training(training);
+  offload_slots(job, training);
   count_dropped_tokens(training);
   CompileRequest request = step_request(model, batcher, share, training);
   stage_ahead(job, training.graph, model.columns, training.ahead, request);
@@ -233,6 +278,7 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
   CompileOptions options = training_compile_options(job);
   // Whether siblings become one node is decided by their sizes, and what is reduced lies as they do.
   if (agrees && !share.even()) options.batch_siblings = BatchSiblings::Off;
+  offload_some(job, training, request, options);
   if (choose_streams) options.streams = choose_streams(training.graph, request, options);
   made.program = compile(training.graph, request, options);
   made.options = options;

@@ -3,6 +3,7 @@
 // variable.
 #include <algorithm>
 
+#include "engine/device/accelerator.h"
 #include "engine/ops/common/cuda/block_owner.cuh"
 #include "engine/ops/optimizer/update.cuh"
 #include "engine/ops/optimizer/update_inputs.h"
@@ -105,6 +106,27 @@ PreparedKernel prepare(const PrepareContext& c) {
   return kernel;
 }
 
+PreparedKernel prepare_to(const PrepareContext& c) {
+  const UpdateInputs in = prepared_update_inputs(c, 1);
+  PreparedKernel kernel;
+  kernel.run = [in, elements = c.inputs[0].shape.elements(), device = c.accelerator](const KernelArgs& a) {
+    if (elements == 0) return;
+    Variables table;
+    const std::int32_t blocks = add(table, a, in, 0, elements, 0);
+    Variable& v = table.at[0];
+    for (int s = 0; s < in.slots; ++s) {
+      if (a.outputs[s] != a.inputs[s + 1])
+        device->copy(a.outputs[s], a.inputs[s + 1], static_cast<std::uint64_t>(elements) * sizeof(float),
+                     a.stream);
+      v.slots[s] = a.out<float>(s);
+      v.packed = v.packed && cuda::is_aligned16(v.slots[s]);
+    }
+    cuda::launch(is_basic(in.spec) ? update_kernel<true> : update_kernel<false>,
+                 static_cast<unsigned>(blocks), cuda::kThreads, 0, a.stream, table, in.spec, a.params);
+  };
+  return kernel;
+}
+
 }  // namespace
 
 void register_apply_optimizer_cuda(OpRegistry& registry) {
@@ -112,6 +134,9 @@ void register_apply_optimizer_cuda(OpRegistry& registry) {
     registry.add_cuda(op, prepare, [](const Node& node, std::span<const OutputInfo> inputs) {
       return updates_float32(node, inputs, 1);
     });
+  registry.add_cuda(
+      "braid.ApplyOptimizerTo", prepare_to,
+      [](const Node& node, std::span<const OutputInfo> inputs) { return updates_float32(node, inputs, 1); });
 }
 
 }  // namespace braid

@@ -195,6 +195,8 @@ TEST(RegistryWalk, DeclaredInPlacePairsKeepTheResult) {
   walk([](const OpDef& def, const OpCase& c) {
     const auto expected = run_case(def, c);
     for (const auto& pair : def.in_place) {
+      if (static_cast<std::size_t>(pair.first) >= expected.size())
+        continue;  // of a list that is shorter here
       CaseGraph g = make_case_graph(def, c);
       g.execution.in_place = pair;
       const auto actual = evaluate(g.graph, g.execution, g.outputs());

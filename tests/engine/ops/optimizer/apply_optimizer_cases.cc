@@ -206,6 +206,9 @@ BRAID_OP_CASES(apply_optimizer) {
     const OpCase dense = of(kind, {4, 3}, {f32_of({4, 3}, 7)});
     const OpCase sparse = of(kind, {4, 3}, {i64({3}, {2, 0, 2}), f32_of({3, 3}, 8)});
     table.add("braid.ApplyOptimizer", dense);
+    OpCase to = dense;  // the slots are values
+    to.variables = {0};
+    if (!optimizer_slots(kind).empty()) table.add("braid.ApplyOptimizerTo", std::move(to));
     table.add("braid.SparseApplyOptimizer", sparse);
     table.add("braid.ApplyOptimizerMany", both(dense, of(kind, {5}, {f32_of({5}, 9)})));
     const OpCase two = both(sparse, of(kind, {7, 3}, {i64({5}, {6, 6, 0, 6, 3}), f32_of({5, 3}, 9)}));
