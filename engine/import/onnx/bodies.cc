@@ -16,8 +16,9 @@ constexpr std::int64_t kMaxRounds = 1024;
 
 /// Empty when the body has problems, which are reported where they are.
 std::optional<std::vector<BodyValue>> body_of(OnnxNode& n, const char* name,
-                                              const std::vector<BodyValue>& arguments) {
-  std::vector<BodyValue> results = n.around.translate_body(n.body(name), arguments);
+                                              const std::vector<BodyValue>& arguments,
+                                              const Taken* taken = nullptr) {
+  std::vector<BodyValue> results = n.around.translate_body(n.body(name), arguments, taken);
   for (const BodyValue& result : results)
     if (!result) return std::nullopt;
   return results;
@@ -55,15 +56,25 @@ void if_op(OnnxNode& n) {
     for (int i = 0; i < n.outputs(); ++i) n.out_any(i, given(*results, static_cast<std::size_t>(i)));
     return;
   }
-  const auto yes = body_of(n, "then_branch", {}), no = body_of(n, "else_branch", {});
+  const Taken if_true{cast(condition, DType::Bool), true}, if_false{if_true.condition, false};
+  const auto yes = body_of(n, "then_branch", {}, &if_true), no = body_of(n, "else_branch", {}, &if_false);
   if (!yes || !no) fail_body();
   for (int i = 0; i < n.outputs(); ++i) {
     const auto at = static_cast<std::size_t>(i);
     const Val a = tensor_of(given(*yes, at)), b = tensor_of(given(*no, at));
     Shape both;
-    if (!merge_shapes(a.shape(), b.shape(), both) || !both.is_static())
-      throw InvalidArgument(fmt::format("its branches give shapes {} and {}: only equal ones are supported",
-                                        a.shape().to_string(), b.shape().to_string()));
+    const bool fit = merge_shapes(a.shape(), b.shape(), both) && both.has_rank();
+    const auto unknown =
+        fit ? std::count_if(both.dims().begin(), both.dims().end(), [](auto d) { return d < 0; }) : 0;
+    if (!fit || unknown > 1)
+      throw InvalidArgument(
+          fmt::format("its branches give shapes {} and {}: only equal ones with at most one "
+                      "unknown size are supported (--shape may tell it)",
+                      a.shape().to_string(), b.shape().to_string()));
+    if (unknown == 1) {  // a step where they differ fails in the Reshape
+      n.out(i, where(condition, a, reshape(b, shape_of(a))));
+      continue;
+    }
     const Ints sizes(both.dims().begin(), both.dims().end());
     n.out(i, where(condition, refined(a, sizes), refined(b, sizes)));
   }

@@ -25,14 +25,22 @@ struct BodyValue {
   explicit operator bool() const { return tensor || sequence; }
 };
 
+/// The condition, a bool scalar, under which a body counts that is computed in any case.
+struct Taken {
+  Val condition;
+  bool when = true;
+};
+
 /// What a translation needs of the model around its node.
 class Surroundings {
  public:
   virtual ~Surroundings() = default;
   /// The nodes of a body of If, Loop or Scan, with `arguments` for its inputs; gives its outputs, empty ones
-  /// for those that cannot be translated, which have been reported then. Bodies see the values around them.
+  /// for those that cannot be translated, which have been reported then. Bodies see the values around them;
+  /// with `taken` gradients reach these where the body counts, so that no NaN of one that does not comes out.
   virtual std::vector<BodyValue> translate_body(const GraphProto& body,
-                                                const std::vector<BodyValue>& arguments) = 0;
+                                                const std::vector<BodyValue>& arguments,
+                                                const Taken* taken = nullptr) = 0;
   /// Where the model is, for external data.
   virtual const std::filesystem::path& folder() const = 0;
   /// The sequence of that ONNX name; null when there is none.

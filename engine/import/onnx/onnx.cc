@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "engine/import/onnx/body_values.h"
 #include "engine/import/onnx/node.h"
 #include "engine/import/onnx/parameters.h"
 #include "engine/import/onnx/tensors.h"
@@ -75,10 +76,12 @@ class Importer : public onnx::Surroundings {
   }
 
   std::vector<onnx::BodyValue> translate_body(const onnx::GraphProto& body,
-                                              const std::vector<onnx::BodyValue>& arguments) override {
+                                              const std::vector<onnx::BodyValue>& arguments,
+                                              const onnx::Taken* taken) override {
     if (static_cast<std::size_t>(body.input_size()) != arguments.size())
       throw InvalidArgument("a body has another number of inputs");
     const Scope outside(*this);
+    if (taken != nullptr) gate_values_around(body, *taken);
     for (const auto& initializer : body.initializer())
       values_[initializer.name()] = builder_.constant(onnx::read_tensor(initializer, folder_));
     for (std::size_t i = 0; i < arguments.size(); ++i)
@@ -293,7 +296,7 @@ class Importer : public onnx::Surroundings {
       sequences_.clear();
       const std::string own = clean_name(proto.output_size() > 0 ? proto.output(0) : proto.op_type());
       builder_.set_scope(depth_ == 0 ? own : outside.name() + "/" + own);
-      return translate_body(body, arguments);
+      return translate_body(body, arguments, nullptr);
     }();
     for (int i = 0; i < proto.output_size() && i < static_cast<int>(results.size()); ++i) {
       const std::string& name = proto.output(i);
@@ -324,6 +327,20 @@ class Importer : public onnx::Surroundings {
       if (!add(call.attribute())) add(function.attribute_proto());
     }
     return result;
+  }
+
+  /// What the body sees of float values around it gets gates, as in engine/import/branch_gates.h. Single
+  /// numbers do not, nor what Resize reads beside its image: these are settings, which must stay known.
+  void gate_values_around(const onnx::GraphProto& body, const onnx::Taken& taken) {
+    for (const std::string& name : onnx::values_read_by(body)) {
+      const auto it = values_.find(name);
+      if (it == values_.end() || !it->second || !is_floating(it->second.dtype())) continue;
+      const Val value = it->second;
+      if (value.known() != nullptr && value.shape().elements() <= 1) continue;
+      const Val still = onnx::tf("StopGradient", {value});
+      it->second = onnx::tf("Select", taken.when ? std::vector<Val>{taken.condition, value, still}
+                                                 : std::vector<Val>{taken.condition, still, value});
+    }
   }
 
   void mark_broken(const onnx::NodeProto& proto) {

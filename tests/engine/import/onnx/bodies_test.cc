@@ -1,8 +1,14 @@
 // If, Loop and Scan of ONNX models, as far as they need no control flow.
 #include <gmock/gmock.h>
 
+#include <limits>
+
 #include "base/error.h"
+#include "engine/autodiff/gradients.h"
+#include "engine/import/import.h"
+#include "proto/graph.pb.h"
 #include "tests/engine/import/onnx/onnx_model.h"
+#include "tests/engine/testing/interpreter.h"
 
 namespace braid::testing {
 namespace {
@@ -24,6 +30,50 @@ TEST(OnnxBodiesTest, AnIfComputesBothBranchesAndChooses) {
   for (const bool condition : {true, false})
     EXPECT_THAT(float_values(run_onnx(text, {{"x", floats({2}, {-1, 2})}, {"c", Tensor::scalar(condition)}})),
                 condition ? ElementsAre(1, -2) : ElementsAre(1, 2));
+}
+
+TEST(OnnxBodiesTest, BranchesOfABatchOfUnknownSizeAreChosen) {
+  const std::string text =
+      onnx_model(16, "node { op_type: \"If\" input: \"c\" output: \"y\" " + branch("then_branch", "Neg") +
+                         branch("else_branch", "Abs") + "} " + onnx_input("x", kOnnxFloat, {-1, 1}) +
+                         onnx_input("c", 9, {}) + kY);
+  for (const bool condition : {true, false}) {
+    const Tensor y = run_onnx(text, {{"x", floats({2, 1}, {-1, 2})}, {"c", Tensor::scalar(condition)}});
+    EXPECT_EQ(y.shape(), Shape({2, 1}));
+    EXPECT_THAT(float_values(y), condition ? ElementsAre(1, -2) : ElementsAre(1, 2));
+  }
+}
+
+/// The gradient of (c ? log(x) : -x) by x, a variable that is 0.
+float gradient_of_choice(bool condition) {
+  const TempDir dir;
+  OnnxImport model = import_onnx(
+      write_onnx(dir, onnx_model(16, "node { op_type: \"If\" input: \"c\" output: \"y\" " +
+                                         branch("then_branch", "Log") + branch("else_branch", "Neg") + "} " +
+                                         onnx_input("x", kOnnxFloat, {}) + onnx_input("c", 9, {}) + kY)));
+  for (NodeDef& node : *model.graph.mutable_node())
+    if (node.name() == "x") {
+      node.set_op("ReadVariableOp");
+      node.clear_attr();
+      (*node.mutable_attr())["dtype"].set_type(DT_FLOAT);
+      node.add_input("w");
+    }
+  NodeDef& variable = *model.graph.add_node();
+  variable.set_name("w");
+  variable.set_op("VarHandleOp");
+  (*variable.mutable_attr())["dtype"].set_type(DT_FLOAT);
+  (*variable.mutable_attr())["shape"].mutable_shape();
+  Graph graph = import_graph(model.graph);
+  const auto gradients = add_gradients(graph, graph.parse_value("y"));
+  Interpreter interpreter(graph);
+  interpreter.variables().emplace("w", Tensor::scalar(0.0f));
+  const std::string fetch = graph.value_name(gradients.at(0).dense);
+  return interpreter.run({{"c", Tensor::scalar(condition)}}, {fetch}).at(0).data<float>()[0];
+}
+
+TEST(OnnxBodiesTest, NoNanComesOutOfABranchThatIsNotTaken) {
+  EXPECT_EQ(gradient_of_choice(false), -1);
+  EXPECT_EQ(gradient_of_choice(true), std::numeric_limits<float>::infinity());
 }
 
 TEST(OnnxBodiesTest, AnIfWithAConstantNeedsOneBranchOnly) {
