@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/input/schema/column_spec.h"
+#include "models/list_attention.h"
 
 namespace braid {
 namespace {
@@ -66,6 +67,16 @@ void add_ragged(const IdInputs& inputs, std::int64_t rows, std::set<std::string>
   }
 }
 
+/// A column that asks is looked up for each column that it asks, in one table.
+void share_with_queries(const std::string& model, std::vector<IdColumn>& columns,
+                        const std::shared_ptr<SharedTables>& tables) {
+  for (const IdColumn& column : columns) {
+    if (column.table.pooling != ListPooling::Attention || column.table.query.empty()) continue;
+    IdColumn& query = query_of(model, columns, column);
+    query.sharing = tables;
+  }
+}
+
 /// Columns of one word have one table, which has a row for each id of any of them.
 void share_tables(const std::string& model, std::vector<IdColumn>& columns) {
   const auto tables = std::make_shared<SharedTables>();
@@ -81,6 +92,7 @@ void share_tables(const std::string& model, std::vector<IdColumn>& columns) {
                             "' share table '" + column.table.shared +
                             "', so their embedding_dim and embedding_init must be the same");
   }
+  share_with_queries(model, columns, tables);
   for (IdColumn& column : columns) {
     if (column.table.shared.empty()) continue;
     for (const IdColumn& other : columns)
@@ -91,10 +103,14 @@ void share_tables(const std::string& model, std::vector<IdColumn>& columns) {
     column.sharing = tables;
     column.former_name.clear();
   }
+  for (IdColumn& column : columns)
+    if (column.table.pooling == ListPooling::Attention && !column.table.query.empty())
+      column.query = std::make_shared<const IdColumn>(query_of(model, columns, column));
 }
 
 ListPooling pooling_of(const IdColumn& column, Combiner combiner) {
-  if (column.table.pooling != ListPooling::ModelsOwn) return column.table.pooling;
+  if (column.table.pooling != ListPooling::ModelsOwn && column.table.pooling != ListPooling::Attention)
+    return column.table.pooling;
   return combiner == Combiner::Sum ? ListPooling::Sum : ListPooling::Mean;
 }
 
@@ -136,9 +152,10 @@ Output column_table(GraphBuilder& builder, const ModelConfig& config, const IdCo
     return embedding_table(builder, name, column.rows, dim, config.sparse_tables, init, former_name);
   };
   if (!column.sharing) return make(column.name, column.former_name == column.name ? "" : column.former_name);
-  const std::string& name = column.table.shared;
+  const bool shared = !column.table.shared.empty();
+  const std::string& name = shared ? column.table.shared : column.name;
   const auto [table, fresh] = column.sharing->try_emplace(builder.full_name(name));
-  if (fresh) table->second = make(name, "");
+  if (fresh) table->second = make(name, shared || column.former_name == name ? "" : column.former_name);
   return table->second;
 }
 
@@ -262,6 +279,7 @@ std::int64_t ids_of(const ModelConfig& config, const std::string& column, std::i
 
 Output pooled(GraphBuilder& builder, const ModelConfig& config, const IdColumn& column, std::int64_t dim,
               const InitSpec& init, Combiner combiner) {
+  if (pools_by_attention(column, dim)) return attended(builder, config, column, dim, init);
   const Output table = column_table(builder, config, column, dim, init);
   const NameScope scope(builder, column.name);
   if (column.ragged) return ragged_bag(builder, column, table, combiner);
@@ -278,8 +296,10 @@ Output pooled(GraphBuilder& builder, const ModelConfig& config, const IdColumn& 
   return builder.op("braid.Bag", {table, column.ids, present}, attrs, "bag");
 }
 
-Output list_mask(GraphBuilder& builder, const Output& ids, std::int64_t length) {
-  const Output filler = builder.constant(Tensor::scalar<std::int64_t>(0), "filler");
+Output list_mask(GraphBuilder& builder, const Output& ids, std::int64_t length, DType type) {
+  const bool narrow = type == DType::Int32;
+  const Output filler =
+      builder.constant(narrow ? Tensor::scalar<std::int32_t>(0) : Tensor::scalar<std::int64_t>(0), "filler");
   const Output present = builder.op("NotEqual", {ids, filler});
   return builder.reshape(builder.op("Cast", {present}, {{"SrcT", DType::Bool}, {"DstT", DType::Float32}}),
                          {-1, 1, length});
@@ -287,6 +307,7 @@ Output list_mask(GraphBuilder& builder, const Output& ids, std::int64_t length) 
 
 Output embedded(GraphBuilder& builder, const ModelConfig& config, const IdColumn& column, std::int64_t dim,
                 const InitSpec& init, Combiner combiner) {
+  if (pools_by_attention(column, dim)) return attended(builder, config, column, dim, init);
   const Output table = column_table(builder, config, column, dim, init);
   const NameScope scope(builder, column.name);
   if (column.ragged) return ragged_bag(builder, column, table, combiner);
@@ -331,10 +352,17 @@ void require_one_width(const std::string& model, std::vector<IdColumn>& columns,
 std::vector<Output> column_embeddings(GraphBuilder& builder, const ModelConfig& config,
                                       const std::vector<IdColumn>& columns, std::int64_t dim,
                                       TableInit init) {
+  const auto init_of = [&](const IdColumn& column, std::int64_t width) {
+    return table_init(config, init(column.rows, width));
+  };
+  for (const IdColumn& column : columns)  // they begin as their own rows have it
+    if (column.query)
+      column_table(builder, config, *column.query, width_of(column, dim),
+                   init_of(*column.query, width_of(column, dim)));
   std::vector<Output> rows;
   for (const IdColumn& column : columns) {
     const std::int64_t width = width_of(column, dim);
-    rows.push_back(embedded(builder, config, column, width, table_init(config, init(column.rows, width))));
+    rows.push_back(embedded(builder, config, column, width, init_of(column, width)));
   }
   return rows;
 }

@@ -70,6 +70,7 @@ struct IdColumn {
   std::optional<Output> weights = {};          // of a ragged one
   ColumnTable table = {};                      // as the job has it
   std::shared_ptr<SharedTables> sharing = {};  // of all columns of a model; null: of none
+  std::shared_ptr<const IdColumn> query = {};  // of pooling Attention; null: a learned vector
 };
 
 /// Those of the input column `column`. `rows`: of tables of fields whose number of ids is not known. Before
@@ -107,7 +108,7 @@ Output pooled(GraphBuilder& builder, const ModelConfig& config, const IdColumn& 
               const InitSpec& init, Combiner combiner);
 
 /// 1 where `ids` [B, L] are not 0, as [B, 1, L].
-Output list_mask(GraphBuilder& builder, const Output& ids, std::int64_t length);
+Output list_mask(GraphBuilder& builder, const Output& ids, std::int64_t length, DType type = DType::Int64);
 
 /// How the initial values of a table [rows, dim] follow from its size.
 using TableInit = InitSpec (*)(std::int64_t rows, std::int64_t dim);

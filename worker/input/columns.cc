@@ -35,7 +35,8 @@ ColumnKind kind_of(proto::Column::Kind kind) {
 /// Numbers of job.proto are those of the enums, in their order.
 ListPooling pooling_of(proto::Column::Pooling pooling) { return static_cast<ListPooling>(pooling); }
 TimePart part_of(proto::Column::TimePart part) { return static_cast<TimePart>(part); }
-static_assert(static_cast<int>(ListPooling::Max) == proto::Column::MAX &&
+static_assert(static_cast<int>(ListPooling::Attention) == proto::Column::ATTENTION &&
+              static_cast<int>(ListPooling::Max) == proto::Column::MAX &&
               static_cast<int>(ListPooling::SqrtN) == proto::Column::SQRTN &&
               static_cast<int>(TimePart::Seconds) == proto::Column::SECONDS &&
               static_cast<int>(TimePart::Weekday) == proto::Column::WEEKDAY);
@@ -117,7 +118,8 @@ ColumnSpec column_spec(const proto::Column& column, std::int64_t buckets, const 
   to.weight_separator = one_character(column.weight_separator(), place + "weight_separator", 0);
   to.batch_ids = column.batch_ids();
   to.output = column.output();
-  to.table = {column.table(), column.embedding_dim(), column.embedding_init(), pooling_of(column.pooling())};
+  to.table = {column.table(), column.embedding_dim(), column.embedding_init(), pooling_of(column.pooling()),
+              column.query()};
   to.field = column.field();
   to.cross.assign(column.cross().begin(), column.cross().end());
   to.borders.assign(column.borders().begin(), column.borders().end());

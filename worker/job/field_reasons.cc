@@ -190,6 +190,10 @@ Reason is_no_list() {
   return when([](const FieldScope& at) { return at.column->length() <= 1 && !at.column->ragged(); },
               "its length is 1");
 }
+Reason has_no_attention() {
+  return when([](const FieldScope& at) { return at.column->pooling() != Column::ATTENTION; },
+              "its pooling is not ATTENTION");
+}
 Reason is_not_ragged() {
   return when([](const FieldScope& at) { return !at.column->ragged(); }, "it is not ragged");
 }

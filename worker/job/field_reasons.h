@@ -51,6 +51,7 @@ Reason columns_have_buckets();
 Reason has_no_buckets();
 Reason has_no_missing_number();
 Reason is_no_list();
+Reason has_no_attention();
 Reason is_not_ragged();
 Reason is_no_feature();
 Reason has_no_vocabulary_file();

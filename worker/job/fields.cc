@@ -162,8 +162,8 @@ void add_columns(std::vector<JobField>& table) {
           .default_elsewhere("\"dense\", \"sparse\", \"label\", \"weight\" by kind")
           .idle(is_skipped()),
       column("missing_word").idle(is_skipped()), column("ragged").idle(is_no_feature()),
-      column("pooling").idle(is_no_list()), column("weights").idle(is_not_ragged()),
-      column("weight_separator").idle(is_not_ragged()),
+      column("pooling").idle(is_no_list()), column("query").idle(has_no_attention()),
+      column("weights").idle(is_not_ragged()), column("weight_separator").idle(is_not_ragged()),
       column("batch_ids").default_elsewhere("from the data").in(positive()).idle(is_not_ragged()),
       column("table").idle(kind_is_not(Column::CATEGORICAL)),
       column("embedding_dim")

@@ -58,12 +58,12 @@ std::string lines(std::uint64_t longest) {
   return text;
 }
 
-Tensor initial(const std::string& name, const Shape& shape) {
+Tensor initial(const std::string& name, const Shape& shape, double of_tables = 0.003) {
   std::uint64_t state = 0;
   for (std::size_t i = 0; i < name.size(); ++i) state += (i + 1) * static_cast<unsigned char>(name[i]);
   EqualDraws draws(state);
   Tensor value(DType::Float32, shape);
-  const double scale = name.ends_with("/table") ? 0.003 : 0.2;
+  const double scale = name.ends_with("/table") ? of_tables : 0.2;
   for (float& v : value.data<float>())
     v = static_cast<float>((static_cast<double>(draws.below(2001)) / 1000 - 1) * scale);
   return value;
@@ -114,11 +114,11 @@ class RaggedLossesTest : public testing::Test {
     return ran;
   }
 
-  std::map<std::string, Tensor> values_of(const proto::Job& job) {
+  std::map<std::string, Tensor> values_of(const proto::Job& job, double of_tables = 0.003) {
     proto::Job one = job;
     one.set_steps(1);
     std::map<std::string, Tensor> values = run(one).values;
-    for (auto& [name, value] : values) value = initial(name, value.shape());
+    for (auto& [name, value] : values) value = initial(name, value.shape(), of_tables);
     return values;
   }
 
@@ -142,6 +142,68 @@ TEST_F(RaggedLossesTest, AreThoseOfPyTorchsEmbeddingBag) {
     for (std::size_t i = 0; i < losses.size(); ++i)
       EXPECT_NEAR(losses[i], expected[i], 1e-6 * (1 + std::abs(expected[i]))) << "step " << i;
   }
+}
+
+/// Softmax of the rows' products with a learned query, or with another column's row; of ragged columns, with
+/// a bag of none and one of 10,000, and of lists that 0 fills.
+TEST_F(RaggedLossesTest, OfAttentionAreThoseOfPyTorch) {
+  const auto file = nlohmann::json::parse(
+      std::ifstream(std::filesystem::path(BRAID_SOURCE_DIR) / "tests/worker/run/golden/attention.json"));
+  ASSERT_EQ(file["cases"].size(), 4U);
+  for (const auto& each : file["cases"]) {
+    const std::string query = each["query"];
+    const bool list = each["list"];
+    SCOPED_TRACE((list ? "list, query " : "ragged, query ") + query);
+    write(each["longest"]);
+    proto::Job its = job("pooling: ATTENTION" + (query.empty() ? "" : " query: '" + query + "'"), false);
+    if (list) {
+      its.mutable_input()->mutable_columns(2)->clear_ragged();
+      its.mutable_input()->mutable_columns(2)->set_length(6);
+    }
+    its.mutable_optimizer()->set_learning_rate(each["rate"]);
+    const std::map<std::string, Tensor> first = values_of(its, each["tables"]);
+    EXPECT_EQ(first.contains("tags/query"), query.empty());
+    EXPECT_EQ(first.at("tags/table").shape(), (Shape{list ? 31 : 30, 4}));
+    const std::vector<double> losses = run(its, first).losses, expected = each["losses"];
+    ASSERT_EQ(losses.size(), expected.size());
+    for (std::size_t i = 0; i < losses.size(); ++i)
+      EXPECT_NEAR(losses[i], expected[i], 1e-6 * (1 + std::abs(expected[i]))) << "step " << i;
+  }
+}
+
+TEST_F(RaggedLossesTest, AllModelsOfTablesPoolByAttention) {
+  write(10);
+  for (const char* model : {"wide_deep", "deepfm", "dcn_v2", "dlrm", "dlrm_v2", "mmoe"}) {
+    SCOPED_TRACE(model);
+    for (const char* query : {"", " query: 'city'"}) {
+      proto::Job its = job(std::string("pooling: ATTENTION") + query, false);
+      its.mutable_model()->set_name(model);
+      its.set_steps(3);
+      if (its.model().name() == "mmoe") {  // of two labels
+        proto::Column second = its.input().columns(4);
+        its.mutable_input()->mutable_columns(4)->set_output("click");
+        second.set_name("x");
+        second.set_positive("0.");
+        second.set_output("purchase");
+        *its.mutable_input()->mutable_columns(0) = second;
+      }
+      const Ran ran = run(its);
+      ASSERT_EQ(ran.losses.size(), 3U);
+      for (const double loss : ran.losses) EXPECT_TRUE(std::isfinite(loss));
+    }
+  }
+}
+
+TEST_F(RaggedLossesTest, AttentionWithoutItsQueryIsRefusedByName) {
+  write(10);
+  const auto refusal = [&](const char* tags, bool weighted = false) {
+    return message_of([&] { run(job(std::string("pooling: ATTENTION ") + tags, weighted)); });
+  };
+  EXPECT_THAT(refusal("query: 'town'"),
+              HasSubstr("column 'tags': pooling ATTENTION has query 'town', but beside it model 'dcn_v2'"));
+  EXPECT_THAT(refusal("query: 'tags'"), HasSubstr("which is a list"));
+  EXPECT_THAT(refusal("", true), HasSubstr("column 'tags': pooling ATTENTION has no weights"));
+  EXPECT_THAT(refusal("query: 'city' embedding_dim: 3"), HasSubstr("of another embedding_dim"));
 }
 
 TEST_F(RaggedLossesTest, DependNeitherOnRoomNorOnThreadsNorOnStreaming) {

@@ -1,5 +1,5 @@
 """Makes ragged.json beside this file: the losses of dcn_v2 on a ragged column, with PyTorch's EmbeddingBag in the place of its
-table. tests/worker/run/ragged_losses_test.cc makes the same rows and first values. Needs PyTorch: python3 make_ragged.py"""
+table, and attention.json: those with pooling by attention, also of a list that 0 fills. tests/worker/run/ragged_losses_test.cc makes the same rows and first values. Needs PyTorch: python3 make_ragged.py"""
 import json
 import pathlib
 
@@ -30,9 +30,9 @@ def rows(longest):
     return made
 
 
-def initial(name, shape):
+def initial(name, shape, of_tables):
     draws = Draws(sum((i + 1) * b for i, b in enumerate(name.encode())))
-    scale = 0.003 if name.endswith("/table") else 0.2
+    scale = of_tables if name.endswith("/table") else 0.2
     count = int(torch.Size(shape).numel())
     values = [(draws.below(2001) / 1000 - 1) * scale for _ in range(count)]
     return torch.tensor(values, dtype=torch.float32).reshape(shape).requires_grad_()
@@ -51,20 +51,40 @@ def pooled(table, bags, pooling, weighted):
     return F.embedding_bag(ids, table, ends, mode="sum", per_sample_weights=torch.tensor(weights), include_last_offset=True)
 
 
-def losses(pooling, weighted, longest, rate):
+def attended(table, bags, queries, first_id):
+    """Of each bag the rows by the softmax of their products with the bag's query; zeros of none."""
+    made = []
+    for bag, query in zip(bags, queries):
+        if not bag:
+            made.append(torch.zeros(DIM))
+            continue
+        of_bag = F.embedding(torch.tensor([tag + first_id for tag, _ in bag]), table)
+        made.append(torch.softmax(of_bag @ query / DIM**0.5, 0) @ of_bag)
+    return torch.stack(made)
+
+
+def losses(pooling, weighted, longest, rate, of_tables=0.003, query="", first_id=0):
     width, hidden = 1 + 2 * DIM, 8
-    shapes = {"city/table": (CITIES, DIM), "tags/table": (TAGS, DIM), "deep/layer0/kernel": (width, hidden),
+    shapes = {"city/table": (CITIES, DIM), "tags/table": (TAGS + first_id, DIM), "deep/layer0/kernel": (width, hidden),
               "deep/layer0/bias": (hidden,), "logit/kernel": (width + hidden, 1), "logit/bias": (1,)}
+    if pooling == "attention" and not query:
+        shapes["tags/query"] = (DIM,)
     for layer in range(3):
         shapes[f"cross{layer}/kernel"], shapes[f"cross{layer}/bias"] = (width, width), (width,)
-    v = {name: initial(name, shape) for name, shape in shapes.items()}
+    v = {name: initial(name, shape, of_tables) for name, shape in shapes.items()}
     optimizer = torch.optim.SGD(list(v.values()), lr=rate)
     data, found = rows(longest), []
     for step in range(STEPS):
         batch = [data[(step * BATCH + i) % ROWS] for i in range(BATCH)]
         x = torch.tensor([[row[0]] for row in batch], dtype=torch.float32)
         cities = F.embedding(torch.tensor([row[1] for row in batch]), v["city/table"])
-        x0 = torch.cat([x, cities, pooled(v["tags/table"], [row[2] for row in batch], pooling, weighted)], 1)
+        bags = [row[2] for row in batch]
+        if pooling == "attention":
+            queries = cities if query else v["tags/query"].expand(BATCH, DIM)
+            tags = attended(v["tags/table"], bags, queries, first_id)
+        else:
+            tags = pooled(v["tags/table"], bags, pooling, weighted)
+        x0 = torch.cat([x, cities, tags], 1)
         cross = x0
         for layer in range(3):
             cross = x0 * (cross @ v[f"cross{layer}/kernel"] + v[f"cross{layer}/bias"]) + cross
@@ -84,7 +104,11 @@ cases = [{"pooling": pooling, "weighted": weighted, "longest": longest, "rate": 
          for pooling, longest, rate in (("sum", 30, 0.2), ("sum", 10_000, 1e-4), ("mean", 10_000, 0.2), ("sqrtn", 10_000, 0.2),
                                         ("max", 10_000, 0.2))
          for weighted in (False, True) if not (weighted and pooling == "max")]
-assert all(loss < 2 for case in cases for loss in case["losses"])
-text = ",\n".join(json.dumps(case) for case in cases)
-(pathlib.Path(__file__).parent / "ragged.json").write_text(
-    f'{{"made_with": "PyTorch {torch.__version__}", "cases": [\n{text}\n]}}\n')
+attention = [{"list": filled, "query": query, "longest": longest, "rate": 0.2, "tables": 1.0,
+              "losses": losses("attention", False, longest, 0.2, 1.0, query, 1 if filled else 0)}
+             for filled, longest in ((False, 10_000), (True, 6)) for query in ("", "city")]
+for name, made in (("ragged", cases), ("attention", attention)):
+    assert all(loss < 2 for case in made for loss in case["losses"])
+    text = ",\n".join(json.dumps(case) for case in made)
+    (pathlib.Path(__file__).parent / f"{name}.json").write_text(
+        f'{{"made_with": "PyTorch {torch.__version__}", "cases": [\n{text}\n]}}\n')
