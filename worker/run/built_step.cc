@@ -84,8 +84,7 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
     const Batch batch = staging(graph, feeds.batch())->make({});
     return feeds.of(batch, batch);
   };
-  grows_ = run.peers.world == 1 && !run.peers.servers && job.strategy().kind() != proto::Strategy::HYBRID &&
-           job.strategy().kind() != proto::Strategy::PIPELINE && !job.strategy().has_elastic();
+  grows_ = room_grows(job, run.peers.world);
   if (grows_ && job.streams().policy() == proto::Streams::AUTO) fit_first_batch(*from.batcher);
   strategy->prepare(run.resumes(), first_wait);
   strategy->look_at_batches(

@@ -55,6 +55,11 @@ std::uint64_t collectives_hash(const Program& program, const Strategy& strategy)
 
 }  // namespace
 
+bool room_grows(const proto::Job& job, int world) {
+  return world == 1 && !has_servers(job) && job.strategy().kind() != proto::Strategy::HYBRID &&
+         job.strategy().kind() != proto::Strategy::PIPELINE && !job.strategy().has_elastic();
+}
+
 BatchOptions training_batches(const proto::Job& job, int rank, int world) {
   BatchOptions batches;
   batches.global_batch = job.input().global_batch_size();
@@ -69,6 +74,7 @@ BatchOptions training_batches(const proto::Job& job, int rank, int world) {
   batches.seed = job.seed();
   batches.shuffle_buffer = job.input().shuffle_buffer();
   batches.carry_remainder = job.input().carry_remainder();
+  batches.room_grows = room_grows(job, world);
   batches.as_stored = job.runtime().device() == proto::Runtime::CUDA;
   return batches;
 }

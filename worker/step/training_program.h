@@ -16,6 +16,10 @@
 
 namespace braid::worker {
 
+/// Whether a step is prepared again where a batch has more ids than its room, instead of ending the job: one
+/// worker, whose room no other one has to have.
+bool room_grows(const proto::Job& job, int world);
+
 /// This worker's part of the job's batches. For a step on a device columns are as they are stored, a quarter
 /// of the bytes where that is uint8. REQUIRES: resolve_device() was called (worker/process/device.h).
 BatchOptions training_batches(const proto::Job& job, int rank, int world);

@@ -1,6 +1,7 @@
 #include "engine/input/schema/ragged_room.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -92,7 +93,22 @@ std::int64_t likely_values(const TableColumn& sample, std::int64_t rows) {
       std::ceil(bernstein(1.25 * its.mean, 2 * its.deviation, longest, static_cast<double>(rows))));
 }
 
+std::int64_t usual_values(const TableColumn& column, std::int64_t rows, bool sampled) {
+  const std::vector<std::int64_t> lengths = lengths_of(column);
+  if (lengths.empty()) return 0;
+  const Lengths its = moments_of(lengths);
+  const auto n = static_cast<double>(rows);
+  const double error = sampled ? 3 * its.deviation / std::sqrt(static_cast<double>(lengths.size())) : 0;
+  return static_cast<std::int64_t>(std::ceil(n * (its.mean + error) + 4.5 * std::sqrt(n) * its.deviation +
+                                             static_cast<double>(its.longest)));
+}
+
 std::int64_t rounded_room(std::int64_t values) {
+  constexpr std::int64_t kFine = 1024;
+  if (values > kFine) {
+    const auto step = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(values - 1)) / 16);
+    return (values + step - 1) / step * step;
+  }
   std::int64_t room = 64;
   while (room < values) room = room % 3 == 0 ? room / 3 * 4 : room / 2 * 3;
   return room;

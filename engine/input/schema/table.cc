@@ -97,14 +97,18 @@ std::int64_t Batcher::room_for(const TableColumn& column) const {
   if (!column.fields.empty() && column.fields[0].length > 0) most = column.fields[0].length * rows;
   if (streamed_) {
     const TableColumn* sample = streamed_->sample()->find(column.name);
-    return rounded_room(std::min(most, likely_values(*sample, rows)));
+    return rounded_room(std::min(
+        most, options_.room_grows ? usual_values(*sample, rows, true) : likely_values(*sample, rows)));
   }
   const bool dealt = options_.equal_work && options_.world > 1;
   const RowOrder order = !options_.shuffle && dealt    ? RowOrder::Any
                          : !options_.shuffle           ? RowOrder::AsTheyLie
                          : options_.shuffle_buffer > 0 ? RowOrder::Any
                                                        : RowOrder::Drawn;
-  return rounded_room(std::min(most, most_values(column, rows, order, options_.carry_remainder)));
+  most = std::min(most, most_values(column, rows, order, options_.carry_remainder));
+  if (options_.room_grows && order == RowOrder::Drawn)
+    most = std::min(most, usual_values(column, rows, false));
+  return rounded_room(most);
 }
 
 void Batcher::find_columns(const std::vector<std::string>& names) {

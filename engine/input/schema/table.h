@@ -83,6 +83,9 @@ struct BatchOptions {
   /// Rows that fill no batch begin the next epoch's first one; else they are left out. A table may then be
   /// smaller than a batch.
   bool carry_remainder = false;
+  /// Who takes the batches grows the room of ragged columns when one asks for more: it begins with what is
+  /// usual, which pads less. Else it is what any batch can have.
+  bool room_grows = false;
   /// uint8 columns are delivered without their scale, ids that their fields bound as int32: who is fed casts.
   bool as_stored = false;
   /// Memory of batches; empty: the host's. From page-locked memory a device takes a batch without a copy by

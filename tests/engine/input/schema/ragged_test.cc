@@ -204,11 +204,30 @@ TEST(RaggedRoomTest, NoBatchHasMoreThanTheMost) {
   EXPECT_EQ(most_values(column, 2000, RowOrder::Drawn), all);
 }
 
+TEST(RaggedRoomTest, WhereItGrowsItBeginsWithWhatNearlyAllBatchesHave) {
+  std::mt19937_64 random(9);
+  std::normal_distribution<double> draw(200, 40);
+  std::vector<std::int64_t> lengths;
+  for (int r = 0; r < 3000; ++r)
+    lengths.push_back(std::clamp<std::int64_t>(std::lround(draw(random)), 1, 400));
+  const auto table = rows_of_lengths(lengths);
+  const std::vector<std::string> columns{"tags", "tags/offsets"};
+  Batcher any(table, columns, {.global_batch = 64, .seed = 1});
+  Batcher usual(table, columns, {.global_batch = 64, .seed = 1, .room_grows = true});
+  EXPECT_LE(usual.shape(0, 64)[0], 15'360) << "64 * 200, 4.5 * 8 * 40, and the longest: 14,600";
+  EXPECT_GE(any.shape(0, 64)[0], 17'000);
+  for (std::uint64_t t = 0; t < 200; ++t) EXPECT_NO_THROW(usual.make(t));
+  EXPECT_GT(usual_values(table->columns[0], 64, true), usual_values(table->columns[0], 64, false));
+}
+
 TEST(RaggedRoomTest, RoomsAreFew) {
   EXPECT_EQ(rounded_room(0), 64);
   EXPECT_EQ(rounded_room(65), 96);
   EXPECT_EQ(rounded_room(97), 128);
-  EXPECT_EQ(rounded_room(10'000), 12'288);
+  EXPECT_EQ(rounded_room(10'000), 10'240);
+  EXPECT_EQ(rounded_room(1024), 1024);
+  EXPECT_EQ(rounded_room(1025), 1088);
+  EXPECT_EQ(rounded_room(188'000), 188'416);
 }
 
 TEST(RaggedRoomTest, RowsOfAColumnByTheirNumbers) {
