@@ -1,5 +1,8 @@
 #include "base/error.h"
 
+#include <new>
+#include <system_error>
+
 namespace braid {
 
 std::string_view error_code_name(ErrorCode code) {
@@ -62,6 +65,12 @@ ErrorPtr capture_current_exception(std::string_view context) {
     return make_error(e.code(), with_context(e.message()));
   } catch (const std::bad_alloc&) {
     return make_error(ErrorCode::OutOfMemory, with_context("out of host memory"));
+  } catch (const std::system_error& e) {
+    if (e.code() != std::errc::resource_unavailable_try_again)
+      return make_error(ErrorCode::Internal, with_context(e.what()));
+    return make_error(ErrorCode::OutOfMemory,  // what std::thread throws
+                      with_context("the system gives no further thread: a limit of processes (ulimit -u, "
+                                   "pids of a container) or of memory (ulimit -v) is reached"));
   } catch (const std::exception& e) {
     return make_error(ErrorCode::Internal, with_context(e.what()));
   } catch (...) {

@@ -59,12 +59,16 @@ fs::path parent_of(const fs::path& path) {
 }  // namespace
 
 File File::open(const fs::path& path) {
-  const int descriptor = retried([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+  // Without O_NONBLOCK, opening a pipe waits for somebody who writes.
+  const int descriptor = retried([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
   if (descriptor < 0) throw_reading("open", path, errno);
   File file(path, descriptor);
   struct stat status;
   if (::fstat(descriptor, &status) != 0) throw_reading("open", path, errno);
   if (S_ISDIR(status.st_mode)) throw_reading("read", path, EISDIR);
+  if (S_ISFIFO(status.st_mode))
+    throw InvalidArgument(fmt::format("[files] cannot read '{}': it is a pipe, not a file", path.string()));
+  if (::fcntl(descriptor, F_SETFL, 0) != 0) throw_reading("open", path, errno);  // reads do wait
   return file;
 }
 

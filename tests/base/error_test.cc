@@ -4,6 +4,7 @@
 
 #include <new>
 #include <stdexcept>
+#include <system_error>
 
 #include "base/dtype.h"
 #include "base/wait_context.h"
@@ -44,6 +45,10 @@ TEST(ErrorTest, ForeignExceptionsBecomeRecords) {
     return make_error(ErrorCode::Internal, "nothing was thrown");
   };
   EXPECT_EQ(capture([] { throw std::bad_alloc(); })->code, ErrorCode::OutOfMemory);
+  const ErrorPtr no_thread = capture(
+      [] { throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again)); });
+  EXPECT_EQ(no_thread->code, ErrorCode::OutOfMemory);
+  EXPECT_THAT(no_thread->message, testing::HasSubstr("ulimit -u"));
   EXPECT_EQ(capture([] { throw std::runtime_error("x"); })->message, "x");
   EXPECT_EQ(capture([] { throw 1; })->message, "unknown exception");
 }

@@ -49,6 +49,8 @@ TEST(FilesTest, ErrorsOfReadingNameThePath) {
   EXPECT_ERROR(read_file(dir.path() / "none"), InvalidArgument,
                AllOf(HasSubstr("cannot open '" + (dir.path() / "none").string()), HasSubstr("No such file")));
   EXPECT_ERROR(read_file(dir.path()), InvalidArgument, HasSubstr("Is a directory"));
+  ASSERT_EQ(::mkfifo((dir.path() / "pipe").c_str(), 0600), 0);
+  EXPECT_ERROR(read_file(dir.path() / "pipe"), InvalidArgument, HasSubstr("pipe': it is a pipe"));
   EXPECT_ERROR(list_directory(dir.path() / "none"), InvalidArgument, HasSubstr("none"));
 }
 
