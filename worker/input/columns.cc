@@ -155,6 +155,8 @@ void apply_statistics(const proto::Column& from, const Statistics& statistics, C
 
 char one_character(const std::string& text, const std::string& field, char fallback) {
   if (text.size() > 1) throw InvalidArgument(field + " must be one character, got '" + text + "'");
+  if (text == "\n" || text == "\r" || text == "\"")
+    throw InvalidArgument(field + " cannot be a line end or a quote, which mean something else in text");
   return text.empty() ? fallback : text[0];
 }
 

@@ -177,6 +177,10 @@ TEST_F(DataTest, InputsThatMakeNoTableAreRefused) {
   EXPECT_ERROR(
       labels(job("format: CSV train_files: 'a' columns { name: 'y' kind: LABEL list_separator: 'ab' }")),
       InvalidArgument, HasSubstr("column 'y': list_separator must be one character"));
+  for (const char* separator : {"\\n", "\\r", "\""})
+    EXPECT_ERROR(labels(job(std::string("format: CSV train_files: 'a' csv { separator: '") + separator +
+                            "' } " + kLabel)),
+                 InvalidArgument, HasSubstr("input.csv.separator cannot be a line end or a quote"));
   EXPECT_ERROR(check("format: GENERATOR"), InvalidArgument, HasSubstr("needs input.generator.rows"));
   EXPECT_ERROR(check("format: IDX shard: ROWS"), InvalidArgument, HasSubstr("input.shard is for CSV"));
   EXPECT_ERROR(check("format: CSV shuffle_buffer: -1"), InvalidArgument, HasSubstr("shuffle_buffer"));
