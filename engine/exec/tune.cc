@@ -31,6 +31,8 @@ constexpr int kFewestTurns = 5, kMostTurns = 41;
 constexpr double kBurstUs = 4000;  // of steps at a time, where steps are short
 constexpr int kLongestBurst = 32;
 constexpr std::chrono::seconds kDeadline{120};
+/// Some hundred steps are run in all: longer ones than this, or than a share of the budget, are not worth it.
+constexpr double kSlowStepUs = 200'000, kSlowShare = 0.2;
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -90,7 +92,8 @@ class Tuner {
     const std::string reason = why_not_measured();
     if (!reason.empty()) return predict(reason);
     try {
-      if (options_.domain == Domain::Host) find_costs();
+      if (options_.domain == Domain::Host)
+        if (const std::string slow = find_costs(); !slow.empty()) return predict(slow);
       add_candidates();
       if (candidates_.size() == 1)
         return decide(
@@ -181,13 +184,23 @@ class Tuner {
     return runtime;
   }
 
-  void find_costs() {
+  double budget_us() const { return std::chrono::duration<double, std::micro>(tune_.budget).count(); }
+
+  /// Why there are none, or an empty text.
+  std::string find_costs() {
     const std::unique_ptr<Runtime> runtime = make_runtime(true);
     bind(candidates_[0], *runtime);
     initialize(*runtime);
+    const double slow_us = std::max(kSlowStepUs, kSlowShare * budget_us());
+    double us = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < kWarmUpSteps && us > slow_us; ++i) us = burst(candidates_[0], 1);
+    if (us > slow_us)
+      return fmt::format("a step takes {:.1f} s, which is long for streams.measure_seconds {:g}", us / 1e6,
+                         budget_us() / 1e6);
     plan_.costs = measure_costs(*candidates_[0].instance, *runtime, feeds_, tune_.real);
     candidates_[0].instance.reset();
     candidates_[0] = make(candidates_[0].policy, candidates_[0].streams);
+    return {};
   }
 
   void add_candidates() {
@@ -246,8 +259,7 @@ class Tuner {
     }
     const int least = 2 * options_.steps_in_flight;
     const int steps = std::clamp(static_cast<int>(kBurstUs / longest_us), least, kLongestBurst);
-    const double budget_us = std::chrono::duration<double, std::micro>(tune_.budget).count();
-    turns_ = std::clamp(static_cast<int>(budget_us / (turn_us * steps)), kFewestTurns, kMostTurns);
+    turns_ = std::clamp(static_cast<int>(budget_us() / (turn_us * steps)), kFewestTurns, kMostTurns);
     for (int turn = 0; turn < turns_; ++turn)
       for (std::size_t i = 0; i < candidates_.size(); ++i) {
         Candidate& candidate = candidates_[(i + static_cast<std::size_t>(turn)) % candidates_.size()];
