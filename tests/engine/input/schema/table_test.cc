@@ -30,6 +30,27 @@ std::vector<std::int64_t> batch_ids(const Batch& batch) {
   return {ids.begin(), ids.end()};
 }
 
+/// Batches of 4 MiB and more are written past the caches, rows of 16 bytes' multiples alone.
+TEST(BatcherTest, LargeBatchesHaveTheirRows) {
+  for (const std::int64_t width : {784, 790}) {
+    constexpr std::int64_t kRows = 6000;
+    auto table = std::make_shared<Table>();
+    table->rows = kRows;
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(kRows * width));
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 7 + i / 1000);
+    table->columns.push_back({"pixel", Tensor::from<std::uint8_t>(Shape{kRows, width}, bytes)});
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(kRows));
+    std::iota(ids.begin(), ids.end(), 0);
+    table->columns.push_back({"id", Tensor::from<std::int64_t>(Shape{kRows}, ids)});
+    Batcher batcher(table, {"id", "pixel"}, {.global_batch = kRows, .seed = 4, .as_stored = true});
+    const Batch batch = batcher.make(0);
+    const std::vector<std::int64_t> order = batch_ids(batch);
+    const auto* made = reinterpret_cast<const std::uint8_t*>(batch.tensors[1].raw());
+    for (std::size_t r = 0; r < order.size(); ++r, made += width)
+      ASSERT_TRUE(std::equal(made, made + width, bytes.begin() + order[r] * width)) << "row " << r;
+  }
+}
+
 TEST(BatcherTest, AnEpochIsAPermutationAndEpochsDiffer) {
   Batcher batcher(counting_table(100), {"id"}, {.global_batch = 10, .seed = 3});
   std::vector<std::int64_t> first, second;
