@@ -10,12 +10,15 @@
 //
 // usage: gpu_dlrm_v2 [--batches 6912,65536] [--optimizers rowwise,adagrad] [--max-rows 0] [--zipf 0,1.05]
 //     [--precisions TF32,BF16] [--streams 1,4] [--steps 20] [--rounds 5] [--profile] [--top 10] [--plan]
+//     [--rows train_data.bin]
+// --rows: batches are the first ones of such a file (`braid data mlperf-dlrm`), and --zipf only names them.
 // --plan: what the compiler makes of the steps; needs no GPU.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <random>
 #include <thread>
 
@@ -30,7 +33,7 @@ namespace {
 
 struct Options {
   std::string batches = "6912,65536", optimizers = "rowwise", zipf = "0,1.05", streams = "4";
-  std::string precisions = "TF32,BF16";
+  std::string precisions = "TF32,BF16", rows;
   std::int64_t max_rows = 0;
   int steps = 20, rounds = 5;
   std::size_t top = 10;
@@ -60,6 +63,25 @@ Training training_of(const Options& options, const std::string& optimizer, std::
   return made;
 }
 
+/// Batch `number` of binary rows, whose ids are cut to the tables.
+void read_rows(const Options& options, std::uint64_t number, std::vector<Tensor>& feeds) {
+  const std::int64_t count = feeds[2].elements();
+  std::vector<MlperfRow> rows(static_cast<std::size_t>(count));
+  std::ifstream file(options.rows, std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(number) * count * kMlperfRowBytes);
+  if (!file.read(reinterpret_cast<char*>(rows.data()), count * kMlperfRowBytes))
+    throw InvalidArgument(fmt::format("{} has no {} rows for batch {}", options.rows, count, number));
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    std::copy_n(rows[r].dense, kMlperfDense, feeds[0].data<float>().data() + r * kMlperfDense);
+    std::int32_t* to = feeds[1].data<std::int32_t>().data() + r * kMlperfIds;
+    const std::int32_t* from = rows[r].ids;
+    for (int c = 0; c < kMlperfColumns; ++c)
+      for (std::int64_t k = 0; k < kMlperfHots[static_cast<std::size_t>(c)]; ++k)
+        *to++ = static_cast<std::int32_t>(*from++ % mlperf_rows(c, options.max_rows));
+    feeds[2].data<float>()[r] = static_cast<float>(rows[r].label);
+  }
+}
+
 /// One batch in page-locked memory.
 std::vector<Tensor> batch_of(const Training& training, const Options& options, double zipf,
                              std::uint64_t seed, Accelerator& device) {
@@ -67,6 +89,10 @@ std::vector<Tensor> batch_of(const Training& training, const Options& options, d
   for (const FeedSpec& feed : training.request.feeds) {
     const auto bytes = static_cast<std::uint64_t>(feed.shape.elements()) * dtype_size(feed.dtype);
     feeds.emplace_back(feed.dtype, feed.shape, device.allocate_pinned(bytes, "a batch"), Domain::Host);
+  }
+  if (!options.rows.empty()) {
+    read_rows(options, seed - 1, feeds);
+    return feeds;
   }
   const std::int64_t rows = feeds[2].elements();
   std::mt19937_64 random(seed);
@@ -157,6 +183,7 @@ int run(int argc, char** argv) {
   app.add_option("--steps", options.steps);
   app.add_option("--rounds", options.rounds);
   app.add_option("--precisions", options.precisions);
+  app.add_option("--rows", options.rows)->check(CLI::ExistingFile);
   app.add_option("--top", options.top);
   app.add_flag("--no-fusion", options.no_fusion);
   app.add_flag("--profile", options.profile);

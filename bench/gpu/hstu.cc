@@ -5,7 +5,8 @@
 // which costs and changes nothing here. Gradients are not clipped.
 //
 //   gpu_hstu [--batches 64,256] [--precisions BF16,TF32] [--max-rows 4000000] [--lengths 2663] [--trunk]
-//     [--attention] [--streams 4] [--steps 6] [--rounds 5] [--profile] [--top 15] [--plan] [--nodes]
+//     [--length-list FILE] [--attention] [--streams 4] [--steps 6] [--rounds 5] [--profile] [--top 15]
+//     [--plan] [--nodes]
 //
 // --trunk: the layers alone, forward and backward. --attention: the op alone. --plan: what the compiler makes
 // of the steps; needs no GPU. --nodes: with --plan or --profile, the program's nodes. TFLOP/s count useful
@@ -15,6 +16,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <random>
 
 #include "base/error.h"
@@ -30,13 +32,14 @@ namespace braid::bench {
 namespace {
 
 constexpr std::int64_t kDim = 512, kHeads = 4, kLayers = 3;
+constexpr std::int64_t kBesideHistory = 9;  // tokens: context, and the candidate
 constexpr std::int64_t kTokenRows[] = {9390624, 1293395, 3367692};
 constexpr std::int64_t kContextRows[] = {1000001,  100000000, 40000000, 24000000,
                                          40000000, 32000000,  2000000,  40000000};
 constexpr const char* kTokens[] = {"items", "artists", "albums"};
 
 struct Options {
-  std::string batches = "64,256", precisions = "BF16,TF32";
+  std::string batches = "64,256", precisions = "BF16,TF32", length_list;
   std::int64_t max_rows = 4'000'000, lengths = 2663;
   int streams = 4, steps = 6, rounds = 5;
   std::size_t top = 15;
@@ -53,6 +56,16 @@ struct Lengths {
     std::normal_distribution<double> normal(static_cast<double>(middle), 450);
     for (std::int64_t b = 0; b < batch; ++b) {
       const auto length = static_cast<std::int64_t>(std::clamp(normal(random), 1400.0, 4095.0));
+      offsets.push_back(offsets.back() + length);
+      squares += static_cast<double>(length) * static_cast<double>(length);
+    }
+  }
+  /// The first ones of a file's histories, a length a line.
+  Lengths(std::int64_t batch, const std::string& list) {
+    std::ifstream file(list);
+    for (std::int64_t b = 0, length = 0; b < batch; ++b) {
+      if (!(file >> length)) throw InvalidArgument(fmt::format("{} has no {} lengths", list, batch));
+      length += kBesideHistory;
       offsets.push_back(offsets.back() + length);
       squares += static_cast<double>(length) * static_cast<double>(length);
     }
@@ -96,7 +109,7 @@ class BatchMaker {
       : options_(options), lengths_(lengths), random_(seed) {}
 
   Tensor column(const std::string& name) {
-    const std::int64_t batch = lengths_.batch(), history = lengths_.tokens() - 9 * batch;
+    const std::int64_t batch = lengths_.batch(), history = lengths_.tokens() - kBesideHistory * batch;
     if (name.ends_with("/offsets")) return offsets();
     if (name.ends_with("/weights")) return numbers(Shape{history}, 0, 3e6F);
     if (name.starts_with("action/")) return ids(Shape{history}, {8});
@@ -116,7 +129,8 @@ class BatchMaker {
   Tensor offsets() const {
     std::vector<std::int32_t> of_history;
     for (std::size_t b = 0; b < lengths_.offsets.size(); ++b)
-      of_history.push_back(static_cast<std::int32_t>(lengths_.offsets[b] - 9 * static_cast<std::int64_t>(b)));
+      of_history.push_back(
+          static_cast<std::int32_t>(lengths_.offsets[b] - kBesideHistory * static_cast<std::int64_t>(b)));
     return Tensor::from<std::int32_t>(Shape{std::ssize(of_history)}, of_history);
   }
   Tensor numbers(const Shape& shape, float low, float high) {
@@ -323,6 +337,7 @@ int run(int argc, char** argv) {
   app.add_option("--precisions", options.precisions);
   app.add_option("--max-rows", options.max_rows)->check(CLI::PositiveNumber);
   app.add_option("--lengths", options.lengths);
+  app.add_option("--length-list", options.length_list)->check(CLI::ExistingFile);
   app.add_option("--streams", options.streams);
   app.add_option("--steps", options.steps)->check(CLI::PositiveNumber);
   app.add_option("--rounds", options.rounds)->check(CLI::PositiveNumber);
@@ -340,7 +355,8 @@ int run(int argc, char** argv) {
     for (const std::string& batch : split(options.batches)) try {
         if (precision != "FP32" && precision != "TF32" && precision != "BF16")
           throw InvalidArgument("no such precision here");
-        const Lengths lengths(std::stoll(batch), options.lengths);
+        const Lengths lengths = options.length_list.empty() ? Lengths(std::stoll(batch), options.lengths)
+                                                            : Lengths(std::stoll(batch), options.length_list);
         if (options.attention)
           measure_attention(options, lengths, precision);
         else if (options.trunk)
