@@ -152,7 +152,8 @@ class AttentionLayouts {
       const StridedView view = strided_view(plan_, steps_, node.inputs[i]);
       const Node& from = graph_.node(view.source.node);
       if (!gradient.names(from) || (found.gradient != kNoNode && found.gradient != from.id) ||
-          !together(from, node) || !is_for(users, join.node, node.inputs[i], view.source))
+          view.source.output >= static_cast<int>(kValues) || !together(from, node) ||
+          !is_for(users, join.node, node.inputs[i], view.source))
         return std::nullopt;
       found.gradient = from.id;
       const auto part = whole->part(join.width, join.columns, join.offsets[i]);
@@ -198,6 +199,9 @@ class AttentionLayouts {
     const NodeId id = add_node(graph_, std::move(made), graph_.node(found->gradient).name + "/joined");
     take_place(plan_, found->gradient, id);
     replace_with(plan_, to.node, {id, 0});
+    const int mask = static_cast<int>(kValues);
+    if (graph_.node(id).attrs.get(attention::kMaskGradient, false))
+      replace_value(plan_, {found->gradient, mask}, {id, mask});
     return 1;
   }
 

@@ -20,7 +20,7 @@ enum class Taken { Unpacked, RowsFirst, Split, SplitOfHeads, Apart };
 
 class Model {
  public:
-  explicit Model(Taken taken, bool read_elsewhere = false) : taken_(taken) {
+  explicit Model(Taken taken, bool read_elsewhere = false, bool learned_bias = false) : taken_(taken) {
     const Shape rows =
         taken == Taken::RowsFirst ? Shape{kPositions, kSequences, 16} : Shape{kSequences, kPositions, 16};
     const Output x = b_.placeholder("x", DType::Float32, rows);
@@ -29,8 +29,10 @@ class Model {
     const Output all =
         shaped(b_.add(product, b_.read(b_.variable("b", Shape{kAll}, uniform()))), {rows[0], rows[1], kAll});
     const std::array<Output, 3> heads = taken_out(all);
-    const Output scores = b_.mul(b_.op("BatchMatMulV2", {heads[0], heads[1]}, {{"adj_y", true}}),
-                                 b_.constant(Tensor::scalar(1 / std::sqrt(8.0F))));
+    Output scores = b_.mul(b_.op("BatchMatMulV2", {heads[0], heads[1]}, {{"adj_y", true}}),
+                           b_.constant(Tensor::scalar(1 / std::sqrt(8.0F))));
+    if (learned_bias)
+      scores = b_.add(scores, b_.read(b_.variable("bias", Shape{kHeads, kPositions, kPositions}, uniform())));
     Output y = b_.op("BatchMatMulV2", {b_.op("Softmax", {scores}), heads[2]});
     Output loss = b_.reduce_mean(b_.op("Square", {turned(y, {0, 2, 1, 3})}));
     if (read_elsewhere) loss = b_.add(loss, b_.reduce_mean(b_.op("Tanh", {heads[1]})));
@@ -114,6 +116,18 @@ TEST(AttentionLayoutsTest, WhatOneProductMakesIsReadAndWrittenThere) {
                *backward = only_node(*program, "braid.AttentionGrad");
     ASSERT_TRUE(forward && backward);
     for (const char* const part : attention::kParts) EXPECT_TRUE(forward->attrs.has(part)) << part;
+    EXPECT_TRUE(backward->attrs.has(attention::kJoinedShape));
+    expect_same_values(model.made(), *program);
+  }
+}
+
+TEST(AttentionLayoutsTest, TheMasksGradientIsOfTheSameNode) {
+  for (const Taken taken : {Taken::Unpacked, Taken::Split}) {
+    const Model model(taken, false, true);
+    const auto program = model.compiled();
+    EXPECT_EQ(count_ops(*program, "braid.AttentionGrad"), 1);
+    const Node* const backward = only_node(*program, "braid.AttentionGrad");
+    ASSERT_TRUE(backward);
     EXPECT_TRUE(backward->attrs.has(attention::kJoinedShape));
     expect_same_values(model.made(), *program);
   }
