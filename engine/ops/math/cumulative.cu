@@ -19,15 +19,23 @@ __device__ W combined(W a, W b) {
   return static_cast<W>(kProduct ? a * b : a + b);
 }
 
-/// Elements x[k * step], one after the other.
+/// Elements x[k * step], one after the other; eight are on their way together.
 template <bool kProduct, class W>
 __device__ void scan_alone(const W* x, W* y, std::int64_t step, std::int64_t size, bool exclusive) {
+  constexpr int kAhead = 8;
   W sum = W(kProduct ? 1 : 0);
-#pragma unroll 4
-  for (std::int64_t k = 0; k < size; ++k) {
-    const W next = combined<kProduct>(sum, x[k * step]);
-    y[k * step] = exclusive ? sum : next;
-    sum = next;
+  for (std::int64_t first = 0; first < size; first += kAhead) {
+    W next[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i)
+      if (first + i < size) next[i] = x[(first + i) * step];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (first + i >= size) break;
+      const W inclusive = combined<kProduct>(sum, next[i]);
+      y[(first + i) * step] = exclusive ? sum : inclusive;
+      sum = inclusive;
+    }
   }
 }
 
