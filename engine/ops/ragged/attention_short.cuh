@@ -44,7 +44,6 @@ struct ShortPiece {
   BlockPiece<DenseArgs::Row> at;
   std::int64_t mask;
 };
-
 __device__ inline ShortPiece short_piece(const DenseArgs& args, std::int64_t outer, int head) {
   ShortPiece piece;
   piece.at.row.outer = outer;
@@ -98,7 +97,6 @@ __device__ void add_short_weighted(Scores (&sums)[1][W / 8], const Scores (&scor
     }
   }
 }
-
 /// f(n, e, query, key) for this lane's scores of keys in front of `rows`.
 template <int kScores, class F>
 __device__ void for_short_scores(int query, int rows, const F& f) {
@@ -122,7 +120,6 @@ __device__ inline bool is_short_hidden(const DenseArgs& args, const ShortPiece& 
   return !args.seen[piece.mask + query * static_cast<int>(args.at_mask.query) +
                     key * static_cast<int>(args.at_mask.key)];
 }
-
 /// How many keys, from the first, queries in front of `end` see together, in whole tiles of 16.
 __device__ inline int short_limit(const DenseArgs::Mask& mask, int end) {
   return whole_tiles(mask.keys(min(end, mask.queries()) - 1).to);
@@ -149,7 +146,6 @@ __global__ void __maxnreg__((ShortBlock<M, W, kKeys>::kForwardRegisters))
   end_group_of_copies();
   wait_for_copies<1>();
   __syncthreads();
-
   const int row = static_cast<int>(threadIdx.x) / 32 * 16, query = row + lane_id() / 4;
   const int limit = short_limit(mask, row + 16);
   const Exponent exponent(args);
