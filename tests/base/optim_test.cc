@@ -66,7 +66,11 @@ struct Reference {
         m = spec.momentum * m +
             lr * g / std::sqrt(slot[0] - (spec.centered ? slot[1] * slot[1] : 0) + spec.epsilon);
         w -= m;
+        break;
       }
+      case OptimizerKind::Adafactor:
+      case OptimizerKind::Adam8Bit:
+        FAIL() << "has an op of its own";
     }
   }
 };
@@ -354,6 +358,17 @@ TEST(OptimTest, AdagradsEpsilonKeepsAnAccumulatorOfZeroFromDividingByIt) {
   apply_update(spec, {.learning_rate = 0.004F}, w, std::vector<float>{0, 1e-3F}, slots);
   EXPECT_EQ(w[0], 1);
   EXPECT_NEAR(w[1], 2 - 0.004, 1e-6);
+}
+
+/// Whoever asks for slots like the variable, or updates a part of one, is told.
+TEST(OptimTest, KindsThatNeedAllOfAVariableAreRefusedByName) {
+  for (const OptimizerKind kind : {OptimizerKind::Adafactor, OptimizerKind::Adam8Bit}) {
+    const OptimizerSpec spec{.kind = kind};
+    EXPECT_FALSE(is_elementwise(spec));
+    EXPECT_THROW(optimizer_slots(spec), InvalidArgument);
+    EXPECT_THROW(prepare_update(spec, {}), InvalidArgument);
+  }
+  for (const OptimizerKind kind : kOptimizerKinds) EXPECT_TRUE(is_elementwise({.kind = kind}));
 }
 
 /// What TensorFlow's update ops made of the same weights and gradients (golden/make_optimizers.py).
