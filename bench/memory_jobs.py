@@ -96,7 +96,7 @@ class MostHeld(threading.Thread):
         while not self.over.wait(0.05):
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=1) as answer:
-                    found = re.findall(r"^braid_device_memory_held_bytes\S* ([\d.e+]+)", answer.read().decode(), re.M)
+                    found = re.findall(r"^braid_device_memory_held_bytes.* ([\d.e+]+)$", answer.read().decode(), re.M)
                 self.most = max([self.most, *(float(x) / 2**20 for x in found)])
             except OSError:
                 pass
