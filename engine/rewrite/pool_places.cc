@@ -23,7 +23,7 @@ const Pattern& volumes() {
   static const Pattern pattern{"MaxPool3D", "MaxPool3DGrad", "braid.MaxPoolPlaces3D"};
   return pattern;
 }
-const Pattern& places() {
+const Pattern& pools_with_places() {
   static const Pattern pattern{"braid.MaxPoolPlaces", "braid.MaxPoolPlaces3D"};
   return pattern;
 }
@@ -60,7 +60,7 @@ bool is_gradient_of_pool(const Rewrite& r, const Match& match) {
 /// The pool, as a node that has places.
 NodeId with_places(Rewrite& r, NodeId id, bool keeps) {
   Node pool = r.node(id);
-  if (places().names(pool)) return id;
+  if (pools_with_places().names(pool)) return id;
   pool.op =
       &OpRegistry::global().require(volumes().names(pool) ? "braid.MaxPoolPlaces3D" : "braid.MaxPoolPlaces");
   pool.attrs.set("keeps", keeps);
