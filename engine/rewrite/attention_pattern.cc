@@ -28,6 +28,7 @@ std::optional<AttentionPattern> AttentionFinder::find() {
   if (!others_.empty() && !(find_softmax_gradient() && find_gradients())) return std::nullopt;
   while (take_scale(q_, queries_, dq_, dk_) || take_scale(k_, keys_, dk_, dq_)) {
   }
+  if (!(found_.scale > 0)) return std::nullopt;  // what kernels leave out is -inf before it is scaled
   if (!choose_layout() || !is_alone()) return std::nullopt;
   std::reverse(found_.masks.begin(), found_.masks.end());
   return found_;

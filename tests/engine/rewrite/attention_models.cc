@@ -177,6 +177,8 @@ class Writer {
     if (unlike_ == Unlike::ScaleOfHeads) scores = b_.mul(scores, b_.constant(floats({heads_, 1, 1})));
     if (unlike_ == Unlike::MaskScaled)
       scores = b_.mul(b_.add(scores, added_mask_of_numbers()), number(scale()));
+    else if (unlike_ == Unlike::ScaleBelowZero)
+      scores = masked(b_.mul(scores, number(-scale())));
     else
       scores = masked(scaled(scores));
     if (unlike_ == Unlike::ScoresUsedTwice) also_.push_back(b_.op("Tanh", {scores}));

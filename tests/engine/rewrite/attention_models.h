@@ -20,11 +20,13 @@ enum class Unlike {
   LearnedMask,  // a mask of keys wants a gradient
   Dropped,      // weights are multiplied before they meet values
   MaskScaled,   // the scale stands behind the mask
-  OtherFill,    // what is hidden becomes a score like others
+  ScaleBelowZero,
+  OtherFill,  // what is hidden becomes a score like others
 };
 inline constexpr Unlike kAllUnlike[] = {
-    Unlike::OtherAxis,   Unlike::ScaleOfHeads, Unlike::WeightsUsedTwice, Unlike::ScoresUsedTwice,
-    Unlike::LearnedMask, Unlike::Dropped,      Unlike::MaskScaled,       Unlike::OtherFill};
+    Unlike::OtherAxis,       Unlike::ScaleOfHeads, Unlike::WeightsUsedTwice,
+    Unlike::ScoresUsedTwice, Unlike::LearnedMask,  Unlike::Dropped,
+    Unlike::MaskScaled,      Unlike::OtherFill,    Unlike::ScaleBelowZero};
 
 struct WrittenAttention {
   Differentiated model;
