@@ -194,6 +194,7 @@ class Tuner {
     const double slow_us = std::max(kSlowStepUs, kSlowShare * budget_us());
     double us = std::numeric_limits<double>::infinity();
     for (int i = 0; i < kWarmUpSteps && us > slow_us; ++i) us = burst(candidates_[0], 1);
+    step_ = 0;  // the next instance begins anew: servers answer a step's pull behind the step before
     if (us > slow_us)
       return fmt::format("a step takes {:.1f} s, which is long for streams.measure_seconds {:g}", us / 1e6,
                          budget_us() / 1e6);

@@ -70,5 +70,21 @@ TEST_F(PsCacheJobTest, FewerRowsThanABatchNeedsAreRefused) {
   EXPECT_THAT(cluster.worker(0).err(), HasSubstr("a batch may name 80 rows"));
 }
 
+/// On trial, without a word in the job's rounds: what servers answer has its time, too.
+TEST_F(PsCacheJobTest, StreamsAreMeasuredWithTheServersThatTheJobHas) {
+  for (const char* rows : {"0", "100"}) {
+    Job job{write("job.pbtxt", kCachedJob), "", {}};
+    Cluster cluster(directory() / rows,
+                    job.with({"strategy.kind=PS", "steps=20", "streams.policy=AUTO", "streams.count=2",
+                              "streams.measure_seconds=0.1", std::string("strategy.ps.cache_rows=") + rows}),
+                    {2, 1});
+    cluster.expect_success();
+    for (int worker = 0; worker < 2; ++worker)
+      EXPECT_THAT(cluster.worker(worker).err(), HasSubstr("AUTO took")) << rows;
+    for (int worker = 0; worker < 2; ++worker)
+      EXPECT_THAT(cluster.worker(worker).err(), HasSubstr("medians of a step in")) << rows;
+  }
+}
+
 }  // namespace
 }  // namespace braid::integration
