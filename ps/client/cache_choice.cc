@@ -33,12 +33,11 @@ void CacheChoice::decide() {
   without_seconds_ = median(without_);
   with_.clear();
   without_.clear();
-  const bool pays = on_ ? without_seconds_ > kKeep * with_seconds_ : with_seconds_ < kKeep * without_seconds_;
-  longest_ = pays == on_ ? std::min(2 * longest_, kLongestRest) : kRest;
-  on_ = pays;
-  rest_ = longest_;
+  on_ = on_ ? without_seconds_ > kKeep * with_seconds_ : with_seconds_ < kKeep * without_seconds_;
+  rest_ = next_rest_;
+  next_rest_ = std::min(2 * next_rest_, kLongestRest);
   at_ = 0;
-  fill_ = on_ ? kSettle : kFill;
+  fill_ = kFill;
 }
 
 }  // namespace braid::ps

@@ -131,7 +131,10 @@ void add_ordered(const Fleet& fleet, const PullRequest& request, PullState& stat
     float* rows = pull.rows;
     const std::uint32_t* known = pull.known;
     std::uint32_t first = 0;
-    if (pull.changed != nullptr) pull.changed->servers.assign(state.servers.size(), {});
+    if (pull.changed != nullptr) {
+      pull.changed->servers.resize(state.servers.size());
+      for (ChangedRows::OfServer& its : pull.changed->servers) its.rows.clear();
+    }
     for (std::size_t s = 0; s < state.servers.size(); ++s) {
       ServerPart& server = state.servers[s];
       std::uint64_t all = 0;

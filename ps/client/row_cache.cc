@@ -186,7 +186,8 @@ void RowCache::land(Round& round, float* out) {
       for (std::size_t i = begin; i < end; ++i)
         land_row(round, server.rows[i].key, server.rows[i].values, out);
     });
-    server = {};
+    server.rows.clear();
+    server.memory.reset();
   }
   const std::lock_guard lock(mutex_);
   repairs_ += repairs;

@@ -9,7 +9,6 @@
 // steps.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace braid::ps {
 namespace {
 
@@ -47,6 +49,23 @@ TEST(CacheChoiceTest, AnotherLookFindsWhatHasChanged) {
   steps.used(2000, 2, 1);
   EXPECT_GT(steps.used(20000, 1, 2), 14000);
   EXPECT_LT(steps.used(20000, 2, 1), 6000);
+}
+
+/// A worker for whom it pays and one for whom it does not: the steps in which a look turns it off to measure.
+TEST(CacheChoiceTest, WorkersLookInTheSameStepsWhateverTheyFind) {
+  const auto turned_off = [](double with, double without) {
+    Steps steps;
+    std::vector<int> at;
+    bool before = false;
+    for (int step = 0; step < 20000; ++step) {
+      const bool use = steps.used(1, with, without) == 1;
+      if (before && !use) at.push_back(step);
+      before = use;
+    }
+    return at;
+  };
+  EXPECT_EQ(turned_off(1, 2), turned_off(2, 1));
+  EXPECT_GT(turned_off(1, 2).size(), 5U);
 }
 
 TEST(CacheChoiceTest, AFewLongStepsChangeNothing) {
