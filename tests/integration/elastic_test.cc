@@ -353,8 +353,9 @@ TEST_F(ElasticFaultTest, AStepThatFailsHalfWayGoesBackToTheCheckpoint) {
   EXPECT_THAT(cluster.worker(0).err(), HasSubstr("there is no checkpoint to go back to"));
 }
 
-/// Longer than both deadlines, and than the four times that a worker asks a silent leader (grpc_channel.cc)
-/// before gRPC would end the connection for it, unless the leader lets it ask (grpc_server.cc).
+/// Nothing but a ping every 10 s goes over a worker's connection to the leader (grpc_channel.cc). gRPC ends a
+/// connection at the fourth ping, after 40 s ("too_many_pings"), unless the server allows them
+/// (grpc_server.cc).
 TEST_F(ElasticFaultTest, AQuietWhileLosesNobody) {
   const Job job = endless().with({"strategy.deadline_seconds=5", "strategy.elastic.wait_seconds=5"});
   Cluster cluster(directory() / "job", job, {2, 0});
