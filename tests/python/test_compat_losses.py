@@ -70,6 +70,16 @@ def test_losses_are_weighted_and_counted(name):
     assert len(tf.get_collection(tf.GraphKeys.LOSSES)) == 6
 
 
+def test_settings_have_the_places_that_they_have_in_tensorflow():
+    made = [tf.losses.huber_loss(constant(Y), constant(P), 2.0, 0.5), tf.losses.cosine_distance(constant(Y), constant(P), 1, 2.0),
+            tf.losses.log_loss(constant(ANSWERS), constant(SHARE), 2.0, 0.5)]
+    logs = -ANSWERS * np.log(SHARE + 0.5) - (1 - ANSWERS) * np.log(1 - SHARE + 0.5)
+    expected = [2 * each.mean() for each in (huber(P - Y, 0.5), 1 - (P * Y).sum(1), logs)]
+    np.testing.assert_allclose(run(made), expected, rtol=1e-5)
+    with pytest.raises(ValueError, match="needs an axis"):
+        tf.losses.cosine_distance(constant(Y), constant(P))
+
+
 def test_no_weights_above_zero_are_a_loss_of_zero():
     assert run(tf.losses.mean_squared_error(constant(Y), constant(P), weights=0.0)) == 0.0
 
@@ -89,6 +99,10 @@ def test_the_total_has_what_regularizers_add():
 def test_labels_of_another_rank_are_refused():
     with pytest.raises(ValueError, match=r"labels are \[6\], predictions \[6, 3\]"):
         tf.losses.mean_squared_error(constant(Y[:, 0]), constant(P))
+    with pytest.raises(ValueError, match=r"sigmoid_cross_entropy: labels are \[6\], logits \[6, 1\]: they need one shape"):
+        tf.losses.sigmoid_cross_entropy(constant(ANSWERS[:, 0]), constant(P[:, :1]))
+    with pytest.raises(ValueError, match=r"hinge_loss: labels are \[6, 1\], logits \[6, 3\]"):
+        tf.losses.hinge_loss(constant(ANSWERS[:, :1]), constant(P))
     with pytest.raises(ValueError, match="they need as many axes, or none"):
         tf.losses.mean_squared_error(constant(Y), constant(P), weights=WEIGHTS[:, 0].astype(np.float32))
 
@@ -129,5 +143,9 @@ def test_a_variable_is_read_in_a_session():
 def test_what_only_tensorflow_builds_is_refused_with_the_way():
     with pytest.raises(AttributeError, match="no 'while_loop': build the graph with TensorFlow, write it"):
         tf.while_loop
-    with pytest.raises(AttributeError, match="no 'lgamma': .*bd.ops.lgamma is one of Braid's|no 'lgamma': docs"):
+    with pytest.raises(AttributeError, match="no 'lgamma': docs/user/python.md lists what runs; bd.ops.lgamma is one of Braid's"):
         tf.lgamma
+    with pytest.raises(AttributeError, match="no 'lgama': docs/user/python.md lists what runs$"):
+        tf.lgama
+    with pytest.raises(AttributeError, match=r"no 'keras': train the model by bd.io.keras\(model\)"):
+        tf.keras

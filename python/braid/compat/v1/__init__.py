@@ -378,12 +378,14 @@ def reset_default_graph():
 
 # What only TensorFlow builds graphs of.
 _FROM_FILES = {"cond", "case", "while_loop", "TensorArray", "scan", "map_fn", "foldl", "data", "SparseTensor",
-               "sparse_placeholder", "feature_column", "estimator", "keras"}
+               "sparse_placeholder", "feature_column", "estimator"}
 
 
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
+    if name == "keras":
+        raise AttributeError("braid.compat.v1 has no 'keras': train the model by bd.io.keras(model)")
     if name in _FROM_FILES:
         raise AttributeError(f"braid.compat.v1 has no '{name}': build the graph with TensorFlow, write it "
                              "(tf.train.export_meta_graph) and train that: bd.io.graph(\"model.meta\", loss=...)")

@@ -54,54 +54,70 @@ def compute_weighted_loss(losses, weights=1.0, scope=None, loss_collection=Graph
     return made
 
 
-def _of_pairs(what, first, function):
-    def loss(labels=None, predictions=None, weights=1.0, scope=None, loss_collection=GraphKeys.LOSSES,
-             reduction=Reduction.SUM_BY_NONZERO_WEIGHTS, **settings):
-        if labels is None or predictions is None:
-            raise ValueError(f"tf.losses.{what}(labels, {first}): both are needed")
-        labels, predictions = _converted(labels, predictions)
-        if len(labels.shape) != len(predictions.shape):
-            raise ValueError(f"tf.losses.{what}: labels are {list(labels.shape)}, {first} {list(predictions.shape)}")
-        return compute_weighted_loss(function(labels, predictions, **settings), weights, scope, loss_collection, reduction)
-
-    loss.__name__, loss.__doc__ = what, f"tf.losses.{what}."
-    return loss
+def _pair(loss, labels, predictions, called="predictions"):
+    """Floats, which need one shape: broadcast, labels [n] beside predictions [n, 1] would be n x n losses."""
+    labels, predictions = _converted(labels, predictions)
+    y, p = list(labels.shape), list(predictions.shape)
+    if len(y) != len(p) or any(None not in (a, b) and a != b for a, b in zip(y, p)):
+        raise ValueError(f"tf.losses.{loss}: labels are {y}, {called} {p}: they need one shape")
+    return labels, predictions
 
 
-def _log(y, p, epsilon=1e-7):
-    return -y * _ops.log(p + epsilon) - (1.0 - y) * _ops.log(1.0 - p + epsilon)
+def absolute_difference(labels, predictions, weights=1.0, scope=None, loss_collection=GraphKeys.LOSSES,
+                        reduction=Reduction.SUM_BY_NONZERO_WEIGHTS):
+    """|p - y|."""
+    y, p = _pair("absolute_difference", labels, predictions)
+    return compute_weighted_loss(_ops.abs(p - y), weights, scope, loss_collection, reduction)
 
 
-def _huber(y, p, delta=1.0):
+def mean_squared_error(labels, predictions, weights=1.0, scope=None, loss_collection=GraphKeys.LOSSES,
+                       reduction=Reduction.SUM_BY_NONZERO_WEIGHTS):
+    """(p - y)^2."""
+    y, p = _pair("mean_squared_error", labels, predictions)
+    return compute_weighted_loss(_ops.call("SquaredDifference", [p, y]), weights, scope, loss_collection, reduction)
+
+
+def log_loss(labels, predictions, weights=1.0, epsilon=1e-7, scope=None, loss_collection=GraphKeys.LOSSES,
+             reduction=Reduction.SUM_BY_NONZERO_WEIGHTS):
+    """Cross entropy of probabilities."""
+    y, p = _pair("log_loss", labels, predictions)
+    losses = -y * _ops.log(p + epsilon) - (1.0 - y) * _ops.log(1.0 - p + epsilon)
+    return compute_weighted_loss(losses, weights, scope, loss_collection, reduction)
+
+
+def huber_loss(labels, predictions, weights=1.0, delta=1.0, scope=None, loss_collection=GraphKeys.LOSSES,
+               reduction=Reduction.SUM_BY_NONZERO_WEIGHTS):
+    """Half the square up to `delta`, and a line beyond it."""
+    y, p = _pair("huber_loss", labels, predictions)
     size = _ops.abs(p - y)
     near = _ops.minimum(size, float(delta))
-    return near * near * 0.5 + (size - near) * float(delta)
+    losses = near * near * 0.5 + (size - near) * float(delta)
+    return compute_weighted_loss(losses, weights, scope, loss_collection, reduction)
 
 
-def _cosine(y, p, axis=None, dim=None):
-    return 1.0 - _ops.reduce_sum(y * p, dim if axis is None else axis, keepdims=True)
-
-
-absolute_difference = _of_pairs("absolute_difference", "predictions", lambda y, p: _ops.abs(p - y))
-mean_squared_error = _of_pairs("mean_squared_error", "predictions",
-                               lambda y, p: _ops.call("SquaredDifference", [p, y]))
-log_loss = _of_pairs("log_loss", "predictions", _log)
-huber_loss = _of_pairs("huber_loss", "predictions", _huber)
-cosine_distance = _of_pairs("cosine_distance", "predictions", _cosine)
+def cosine_distance(labels, predictions, axis=None, weights=1.0, scope=None, loss_collection=GraphKeys.LOSSES,
+                    reduction=Reduction.SUM_BY_NONZERO_WEIGHTS, dim=None):
+    """1 less the products' sum along the axis, of vectors of length 1."""
+    axis = dim if axis is None else axis
+    if axis is None:
+        raise ValueError("tf.losses.cosine_distance: it needs an axis")
+    y, p = _pair("cosine_distance", labels, predictions)
+    losses = 1.0 - _ops.reduce_sum(y * p, axis, keepdims=True)
+    return compute_weighted_loss(losses, weights, scope, loss_collection, reduction)
 
 
 def hinge_loss(labels, logits, weights=1.0, scope=None, loss_collection=GraphKeys.LOSSES,
                reduction=Reduction.SUM_BY_NONZERO_WEIGHTS):
     """Of labels 0 and 1."""
-    labels, logits = _converted(labels, logits)
-    losses = _nn.relu(1.0 - (2.0 * labels - 1.0) * logits)
+    y, x = _pair("hinge_loss", labels, logits, "logits")
+    losses = _nn.relu(1.0 - (2.0 * y - 1.0) * x)
     return compute_weighted_loss(losses, weights, scope, loss_collection, reduction)
 
 
 def sigmoid_cross_entropy(multi_class_labels, logits, weights=1.0, label_smoothing=0, scope=None,
                           loss_collection=GraphKeys.LOSSES, reduction=Reduction.SUM_BY_NONZERO_WEIGHTS):
     """tf.losses.sigmoid_cross_entropy."""
-    labels, logits = _converted(multi_class_labels, logits)
+    labels, logits = _pair("sigmoid_cross_entropy", multi_class_labels, logits, "logits")
     labels = labels * (1.0 - label_smoothing) + 0.5 * label_smoothing if label_smoothing else labels
     losses = _nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
     return compute_weighted_loss(losses, weights, scope, loss_collection, reduction)
@@ -110,7 +126,7 @@ def sigmoid_cross_entropy(multi_class_labels, logits, weights=1.0, label_smoothi
 def softmax_cross_entropy(onehot_labels, logits, weights=1.0, label_smoothing=0, scope=None,
                           loss_collection=GraphKeys.LOSSES, reduction=Reduction.SUM_BY_NONZERO_WEIGHTS):
     """tf.losses.softmax_cross_entropy; the labels get no gradient."""
-    labels, logits = _converted(onehot_labels, logits)
+    labels, logits = _pair("softmax_cross_entropy", onehot_labels, logits, "logits")
     if label_smoothing:
         labels = labels * (1.0 - label_smoothing) + label_smoothing / int(logits.shape[-1])
     losses = _nn.softmax_cross_entropy_with_logits(labels=_ops.call("StopGradient", [labels]), logits=logits)
