@@ -413,6 +413,19 @@ def test_outputs_of_a_models_class_have_names():
     np.testing.assert_allclose(t.predict({"x": X}, "logit").reshape(-1, 1), m(X)["score"], atol=1e-5)
 
 
+def test_labels_by_name_are_in_any_order():
+    m = OfTwoOutputs()
+    m(X[:1])
+    m.compile(keras.optimizers.SGD(0.1), {"score": "mse", "hidden": "mae"})
+    values = {"ys": np.full([96, 1], 1, np.float32), "yh": np.full([96, 8], 50, np.float32)}
+    data = bd.data.arrays(x=X, **values).batch(16, shuffle=False)
+    t = bd.Trainer(bd.io.keras(m, inputs=["x"], label={"score": "ys", "hidden": "yh"}), data, bd.optim.SGD(0.1))
+    expected = m.test_on_batch(X[:16], {"score": values["ys"][:16], "hidden": values["yh"][:16]})[0]
+    assert t.fit(steps=1)["loss"][0] == pytest.approx(float(expected), rel=2e-5)
+    with pytest.raises(bd.InvalidArgument, match="label: the model has no output 'scores': it has \\['hidden', 'score'\\]"):
+        bd.Trainer(bd.io.keras(m, inputs=["x"], label={"scores": "ys", "hidden": "yh"}), data, bd.optim.SGD(0.1))
+
+
 @pytest.mark.parametrize("loss, activation", [("log_cosh", None), (keras.losses.LogCosh(), None), ("poisson", "exponential"),
                                               (keras.losses.Poisson(), "softplus"), ("msle", "softplus")])
 def test_losses_of_values_take_any_label(loss, activation):

@@ -7,7 +7,7 @@ import numpy as np
 from braid import _braid
 from braid.data import Word
 from braid.io import Source
-from braid.io._keras_losses import OwnLoss, as_losses, has_own, label_spec
+from braid.io._keras_losses import OwnLoss, as_losses, ends_of, has_own, label_spec, of_outputs
 from braid.io._keras_tables import table_nodes, tables_of
 from braid.io._keras_text import TextValues, is_text
 
@@ -105,15 +105,10 @@ class KerasSource(Source):
         kind = tf.string if is_text(value) else tf.float32 if value.dtype.kind == "f" else tf.int64
         return tf.TensorSpec([None, *value.shape[1:]], kind, name=f"in_{column}")
 
-    def _labels(self, label):
-        """Columns of the labels, one for each loss."""
-        label = self._label or label
+    def _labels(self, label, names):
+        """Columns of the labels: for each output, of a dict by their names, or for each loss."""
         if isinstance(label, dict):
-            names = list(getattr(self.model, "output_names", label))
-            missing = [each for each in label if each not in names]
-            if missing:
-                raise _braid.InvalidArgument(f"label: the model has no output '{missing[0]}': it has {names}")
-            return [label.get(each) for each in names]
+            return of_outputs(label, names, "label")
         return list(label) if isinstance(label, (list, tuple)) else [label]
 
     # ------------------------------------------------------------------------------------------------------- the graphs
@@ -127,7 +122,7 @@ class KerasSource(Source):
             self._check_constraints()
         names, tables = _names(self.model), tables_of(tf, self.model)
         self._by_name = {name: keras for name, _, keras in names.values()}
-        ends, loss_of, predicted, truth = self._losses(tf, label, called)
+        ends, loss_of, predicted, truth = self._losses(tf, self._label or label, called)
         fed = [*specs, *ends]
 
         def run(training):
@@ -169,17 +164,17 @@ class KerasSource(Source):
     def _losses(self, tf, label, called):
         """[(column, TensorSpec)] of the labels that the loss takes, a function that makes the loss, the number of the output
         that is the prediction, and the column of its label. By default that is the first output with a loss."""
-        labels = self._labels(label)
         if self._loss is None and has_own(self.model, "train_step"):
             raise _braid.InvalidArgument(
                 f"the class {type(self.model).__name__} has a train_step of its own, which Keras alone runs: say what it "
-                "minimises as a function, bd.io.keras(model, loss=...), or in its compute_loss")
+                "minimises as a function, bd.io.keras(model, loss=...), or write a compute_loss in its place")
+        names, shapes = ends_of(tf, self.model, called)
         if self._loss is None and has_own(self.model, "compute_loss"):
-            own = OwnLoss(self.model, self._label or label)
+            own = OwnLoss(self.model, label)
             at = self._output or 0
             return own.specs(tf, self.columns), lambda x, values, outputs, training: own.total(
-                tf, x, values, outputs, training), at, labels[min(at, len(labels) - 1)]
-        losses = as_losses(self.model, self._loss, labels, called)
+                tf, x, values, outputs, training), at, own.column_of(tf, names, at)
+        losses = as_losses(self.model, self._loss, self._labels(label, names), names, shapes)
         ends = [(each.column, label_spec(tf, each, self.columns.get(each.column))) for each in losses]
         at = losses[0].output if self._output is None else self._output
         of_prediction = next((each for each in losses if each.output == at), losses[0])

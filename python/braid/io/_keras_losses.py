@@ -80,8 +80,15 @@ class OwnLoss:
 
         return [of(name) for name in tf.nest.flatten(self.label)]
 
+    def column_of(self, tf, names, output):
+        """The label of an output: of a dict the one of its name, else that of its number."""
+        if isinstance(self.label, dict) and names[output] in self.label:
+            return self.label[names[output]]
+        columns = tf.nest.flatten(self.label)
+        return columns[min(output, len(columns) - 1)]
+
     def total(self, tf, x, labels, outputs, training):
-        """The loss of a batch, with what layers add."""
+        """The loss of a batch. As in Keras, what layers add is in it only where compute_loss adds it."""
         given = {"x": x, "y": tf.nest.pack_sequence_as(self.label, list(labels)), "y_pred": outputs, "sample_weight": None,
                  "training": training}
         takes = inspect.signature(self.model.compute_loss).parameters
@@ -90,7 +97,7 @@ class OwnLoss:
         return tf.reduce_mean(tf.cast(self.model.compute_loss(**given), tf.float32))
 
 
-def _of_outputs(given, names, what):
+def of_outputs(given, names, what):
     """A value for each output of a list, or of a dict by the outputs' names."""
     if isinstance(given, dict):
         unknown = [each for each in given if each not in names]
@@ -104,9 +111,8 @@ def _of_outputs(given, names, what):
     return [given] * len(names)
 
 
-def _ends(model, called):
+def ends_of(tf, model, called):
     """Names and shapes of the outputs. `called`: what a model of a class of its own gave for one row."""
-    import tensorflow as tf
     if called is None:
         shapes = [tuple(each.shape) for each in getattr(model, "outputs", None) or []] or [None]
         return list(getattr(model, "output_names", None) or range(len(shapes))), shapes
@@ -115,9 +121,9 @@ def _ends(model, called):
     return names, [(None, *each.shape[1:]) for each in flat]
 
 
-def as_losses(model, loss, columns, called=None):
-    """An OutputLoss for each output that has a loss. `loss`: None is what the model was compiled with. `called`: the
-    outputs for one row of a model of a class of its own."""
+def as_losses(model, loss, columns, names, shapes):
+    """An OutputLoss for each output that has a loss. `loss`: None is what the model was compiled with. `columns`: of the
+    labels, of all outputs or of those with a loss."""
     import keras
     weights = None
     if loss is None:
@@ -125,13 +131,12 @@ def as_losses(model, loss, columns, called=None):
         weights = getattr(getattr(model, "_compile_loss", None), "_user_loss_weights", None)
         if loss is None:
             raise _braid.InvalidArgument("the model has no loss: bd.io.keras(model, loss=...), or compile it with one")
-    names, shapes = _ends(model, called)
     several = isinstance(loss, (dict, list, tuple)) or type(loss).__name__ == "ListWrapper"
-    losses = _of_outputs(loss, names, "loss") if several else [loss] + [None] * (len(names) - 1)
+    losses = of_outputs(loss, names, "loss") if several else [loss] + [None] * (len(names) - 1)
     if not several and len(names) > 1 and len(columns) > 1:
         losses = [loss] * len(names)
     weights = [1.0] * len(names) if weights is None else [
-        1.0 if each is None else float(each) for each in _of_outputs(weights, names, "loss_weights")]
+        1.0 if each is None else float(each) for each in of_outputs(weights, names, "loss_weights")]
     wanted = [i for i, each in enumerate(losses) if each is not None]
     if len(columns) == len(names):
         of_output = dict(enumerate(columns))
