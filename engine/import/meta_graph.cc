@@ -6,12 +6,10 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/formats/proto_wire.h"
+#include "engine/import/node_inputs.h"
 
 namespace braid {
 namespace {
-
-/// "w:0" is the variable w.
-std::string node_name(std::string_view value) { return std::string(value.substr(0, value.rfind(':'))); }
 
 bool is_for_serving(std::string_view meta) {
   for (WireReader reader(meta); reader.next();) {
@@ -85,7 +83,8 @@ struct VariableFacts {
 VariableFacts read_variable(std::string_view message) {
   VariableFacts facts;
   for (WireReader reader(message); reader.next();) {
-    if (reader.is(1, WireType::Bytes)) facts.name = node_name(reader.bytes());
+    if (reader.is(1, WireType::Bytes))
+      facts.name = node_of(std::string(reader.bytes()));  // "w:0" is the variable w
     if (reader.is(6, WireType::Bytes)) facts.initial_value = reader.bytes();
   }
   return facts;
@@ -94,7 +93,7 @@ VariableFacts read_variable(std::string_view message) {
 void read_collection(const MapEntry& entry, MetaGraphFacts& facts) {
   const std::vector<std::string_view> values = collection_values(entry.value);
   if (entry.key == "update_ops") {
-    for (const std::string_view value : values) facts.update_ops.push_back(node_name(value));
+    for (const std::string_view value : values) facts.update_ops.push_back(node_of(std::string(value)));
     return;
   }
   const bool trained = entry.key == "trainable_variables", local = entry.key == "local_variables";

@@ -37,11 +37,9 @@ GraphDef above(const GraphDef& graph, const std::string& value,
     node = graph.node(at->second);
     node.mutable_attr()->erase("_class");
     // What only comes before does not change the value, and may not load by itself.
-    auto* inputs = node.mutable_input();
-    inputs->erase(std::remove_if(inputs->begin(), inputs->end(),
-                                 [](const std::string& input) { return input.starts_with('^'); }),
-                  inputs->end());
-    for (std::string& input : *inputs) {
+    const std::vector<std::string> values = data_inputs(node);
+    node.mutable_input()->Assign(values.begin(), values.end());
+    for (std::string& input : *node.mutable_input()) {
       input = resolved(input);
       open.push_back(split_value(input).first);
     }

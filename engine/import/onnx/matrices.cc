@@ -179,15 +179,15 @@ Val product_of_two(const Labelled& a, const Labelled& b, const std::string& outp
       if (c < ' ') c = static_cast<char>('Q' + c);
     return labels;
   };
-  // One that scales the other is best beside what makes that.
-  if (!has_labels(output, a.labels) || !has_labels(output, b.labels)) try {
-      return tf("Einsum", {a.value, b.value},
-                {{"equation", text(a.labels) + "," + text(b.labels) + "->" + text(output)},
-                 {"N", std::int64_t{2}}});
-    } catch (const InvalidArgument&) {
-      // Not of that form: below.
-    }
-  return broadcast_product({a, b}, output);
+  // Nothing is summed: an elementwise product is best beside what makes its inputs.
+  if (has_labels(output, a.labels) && has_labels(output, b.labels)) return broadcast_product({a, b}, output);
+  try {
+    return tf(
+        "Einsum", {a.value, b.value},
+        {{"equation", text(a.labels) + "," + text(b.labels) + "->" + text(output)}, {"N", std::int64_t{2}}});
+  } catch (const InvalidArgument&) {
+    return broadcast_product({a, b}, output);
+  }
 }
 
 /// How many numbers have these labels, by what is known of the operands' shapes.
