@@ -79,7 +79,8 @@ IdColumn& query_of(const std::string& model, std::vector<IdColumn>& columns, con
   if (found->ragged || found->length != 1)
     refuse(column, "has query '" + column.table.query + "', which is a list: it must be a single id");
   if (found->table.dim != column.table.dim)
-    refuse(column, "has query '" + column.table.query + "' of another embedding_dim");
+    refuse(column,
+           "has query '" + column.table.query + "' of another embedding_dim: give both columns the same");
   return *found;
 }
 

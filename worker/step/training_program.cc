@@ -211,8 +211,8 @@ void offload_slots(const proto::Job& job, TrainingGraph& training) {
            static_cast<double>(bytes) / 1e6);
   if (bytes == 0)
     log_warning(
-        "runtime.offload.optimizer_states: no dense variable has slots of {} bytes that go element by "
-        "element",
+        "runtime.offload.optimizer_states has no effect: no dense variable has slots of {} bytes and "
+        "more (those of ADAFACTOR and ADAM_8BIT stay on the device)",
         kLeastOffloaded);
   else if (job.runtime().device() != proto::Runtime::CUDA)
     log_warning("runtime.offload saves no memory on the CPU: states are copied within it");
