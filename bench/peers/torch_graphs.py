@@ -1,15 +1,15 @@
 """Models of PyTorch that no pass was written for: exported as ONNX with their loss, and timed on one GPU.
 
-usage: torch_graphs.py export FOLDER [--models a,b]
-       torch_graphs.py check FOLDER [--models a,b] [--limit 1e-5]
-       torch_graphs.py time [--models a,b] [--batches 256,4096] [--precision TF32|BF16]
+usage: torch_graphs.py export FOLDER [--models a,b] [--no-dropout]
+       torch_graphs.py check FOLDER [--models a,b] [--no-dropout] [--limit 1e-5]
+       torch_graphs.py time [--models a,b] [--no-dropout] [--batches 256,4096] [--precision TF32|BF16]
 
-The models are those of graphs_first.py to graphs_sixth.py; --models takes `first` to `sixth` and names. --no-dropout
-leaves out what is random, for `check`. `export` writes FOLDER/NAME.onnx, whose inputs are the model's columns and whose outputs are `loss` and
-`prediction`, and FOLDER/models.json with these columns; it needs onnx and no GPU. `check` trains these files for 20 steps
-of SGD with Braid's Python package on the CPU, beside PyTorch on the same rows, and prints the largest relative difference
-of the losses. `time` prints a JSON line a model and batch: microseconds of a step (forward, backward, SGD), inputs fixed
-on the device. graph: the whole step as one CUDA graph; compile: torch.compile's kernels, the whole step captured; auto:
+The models are those of graphs_first.py to graphs_sixth.py; --models takes `first` to `sixth` and names. --no-dropout, for
+`export` and `check`, leaves out what is random. `export` writes FOLDER/NAME.onnx, whose inputs are the model's columns and
+whose outputs are `loss` and `prediction`, and FOLDER/models.json with these columns; it needs onnx and no GPU. `check`
+trains these files for 20 steps of SGD with Braid's Python package on the CPU, beside PyTorch on the same rows, and prints
+the largest relative difference of the losses. `time` prints a JSON line a model and batch: microseconds of a step (forward,
+backward, SGD), inputs fixed on the device. graph: the whole step as one CUDA graph; compile: torch.compile's kernels, the whole step captured; auto:
 torch.compile with mode "max-autotune-no-cudagraphs", captured, with --autotune. bench/gpu/graph_models.py trains the
 exported graphs.
 """
