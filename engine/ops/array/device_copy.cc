@@ -14,49 +14,41 @@
 namespace braid {
 namespace {
 
-std::uint64_t bytes_of(const PrepareContext& c) {
-  return static_cast<std::uint64_t>(c.outputs[0].shape.elements()) * dtype_size(c.outputs[0].dtype);
-}
+struct Places {
+  void* to;
+  const void* from;
+};
+using PlacesOf = Places (*)(const KernelArgs&);
 
-PreparedKernel prepare_host(const PrepareContext& c) {
+Places into_output(const KernelArgs& a) { return {a.outputs[0], a.inputs[0]}; }
+Places into_variable(const KernelArgs& a) { return {a.inputs[0], a.inputs[1]}; }
+
+/// Without a device the bytes are copied at once.
+PreparedKernel prepare_copy(const OutputInfo& value, PlacesOf places_of, Accelerator* device) {
+  const auto bytes = static_cast<std::uint64_t>(value.shape.elements()) * dtype_size(value.dtype);
   PreparedKernel kernel;
-  kernel.run = [bytes = bytes_of(c)](const KernelArgs& a) {
-    if (bytes != 0) std::memcpy(a.outputs[0], a.inputs[0], bytes);
+  kernel.run = [=](const KernelArgs& a) {
+    if (bytes == 0) return;
+    const Places places = places_of(a);
+    if (device)
+      device->copy(places.to, places.from, bytes, a.stream);
+    else
+      std::memcpy(places.to, places.from, bytes);
   };
   return kernel;
 }
 
-PreparedKernel prepare_device(const PrepareContext& c) {
-  PreparedKernel kernel;
-  kernel.run = [bytes = bytes_of(c), device = c.accelerator](const KernelArgs& a) {
-    if (bytes != 0) device->copy(a.outputs[0], a.inputs[0], bytes, a.stream);
-  };
-  return kernel;
+PreparedKernel prepare_move(const PrepareContext& c) {
+  return prepare_copy(c.outputs[0], into_output, c.accelerator);
 }
 
-PreparedKernel prepare_fetch(const PrepareContext& c, PreparedKernel kernel) {
+PreparedKernel prepare_fetch(const PrepareContext& c) {
   if (c.inputs[0].shape != c.outputs[0].shape) c.fail("the variable has another shape");
-  return kernel;
+  return prepare_move(c);
 }
 
-std::uint64_t state_bytes(const PrepareContext& c) {
-  return static_cast<std::uint64_t>(c.inputs[0].shape.elements()) * dtype_size(c.inputs[0].dtype);
-}
-
-PreparedKernel prepare_host_store(const PrepareContext& c) {
-  PreparedKernel kernel;
-  kernel.run = [bytes = state_bytes(c)](const KernelArgs& a) {
-    if (bytes != 0) std::memcpy(a.inputs[0], a.inputs[1], bytes);
-  };
-  return kernel;
-}
-
-PreparedKernel prepare_device_store(const PrepareContext& c) {
-  PreparedKernel kernel;
-  kernel.run = [bytes = state_bytes(c), device = c.accelerator](const KernelArgs& a) {
-    if (bytes != 0) device->copy(a.inputs[0], a.inputs[1], bytes, a.stream);
-  };
-  return kernel;
+PreparedKernel prepare_store(const PrepareContext& c) {
+  return prepare_copy(c.inputs[0], into_variable, c.accelerator);
 }
 
 OpDef fetch_state() {
@@ -69,8 +61,7 @@ OpDef fetch_state() {
   def.cost = [](const InferContext&, std::span<const OutputInfo> outputs) {
     return Cost{0, 2 * known_bytes(outputs[0])};
   };
-  def.cpu = [](const PrepareContext& c) { return prepare_fetch(c, prepare_host(c)); };
-  def.cuda = [](const PrepareContext& c) { return prepare_fetch(c, prepare_device(c)); };
+  def.cpu = def.cuda = prepare_fetch;
   def.handles = {Access::Read};
   def.stateful = true;
   def.lane = Lane::HostToDevice;
@@ -87,8 +78,7 @@ OpDef store_state() {
   def.cost = [](const InferContext& c, std::span<const OutputInfo>) {
     return Cost{0, 2 * known_bytes({c.dtype(1), c.shape(1)})};
   };
-  def.cpu = prepare_host_store;
-  def.cuda = prepare_device_store;
+  def.cpu = def.cuda = prepare_store;
   def.handles = {Access::Write, Access::Read};
   def.side_effect = true;
   def.lane = Lane::DeviceToHost;
@@ -102,8 +92,7 @@ OpDef definition(const char* name, Lane lane) {
   def.min_inputs = def.max_inputs = 1;
   def.infer = [](InferContext& c) { c.output(c.dtype(0), c.shape(0)); };
   def.no_gradient_reason = "placement adds it after differentiation";
-  def.cpu = prepare_host;
-  def.cuda = prepare_device;
+  def.cpu = def.cuda = prepare_move;
   def.lane = lane;
   return def;
 }
