@@ -20,6 +20,7 @@
 
 #include "engine/ops/common/shape_rules.h"
 #include "engine/ops/optimizer/optimizer_attrs.h"
+#include "engine/ops/optimizer/update_inputs.h"
 
 namespace braid {
 namespace {
@@ -35,9 +36,7 @@ Shape without_axis(const Shape& shape, int axis) {
 void infer(InferContext& c) {
   const OptimizerSpec spec = optimizer_spec(c.node().attrs);
   const int gradient = c.inputs() - 1;
-  for (int i = 0; i < gradient; ++i)
-    if (c.dtype(i) != DType::Resource)
-      c.fail(fmt::format("input {} must be a variable's handle, got {}", i, dtype_name(c.dtype(i))));
+  for (int i = 0; i < gradient; ++i) require_handle(c, i);
   require_dtype(c, gradient, {DType::Float32});
   const Shape shape = merged_shape(c, 0, gradient);
   if (!shape.has_rank() || !shape.is_static()) return;
@@ -243,16 +242,10 @@ PreparedKernel prepare(const PrepareContext& c) {
 }  // namespace
 
 void register_adafactor(OpRegistry& registry) {
-  registry.add({.name = "braid.ApplyAdafactor",
-                .traits = updates(),
-                .min_inputs = 3,
-                .max_inputs = 5,
-                .infer = infer,
-                .no_gradient_reason = "it writes a variable",
-                .cost = cost_of,
-                .cpu = prepare,
-                .further_handles = Access::ReadWrite,
-                .side_effect = true});
+  OpDef def = writing_op("braid.ApplyAdafactor", 3, 5, prepare);
+  def.infer = infer;
+  def.cost = cost_of;
+  registry.add(std::move(def));
 }
 
 }  // namespace braid

@@ -27,9 +27,7 @@ using adam_codes::Table;
 constexpr int kGradient = 5;
 
 void infer(InferContext& c) {
-  for (int i = 0; i < kGradient; ++i)
-    if (c.dtype(i) != DType::Resource)
-      c.fail(fmt::format("input {} must be a variable's handle, got {}", i, dtype_name(c.dtype(i))));
+  for (int i = 0; i < kGradient; ++i) require_handle(c, i);
   require_dtype(c, kGradient, {DType::Float32});
   for (const int i : {1, 2, kGradient}) merged_shape(c, 0, i);
   if (!c.shape(0).has_rank() || !c.shape(0).is_static()) return;
@@ -98,16 +96,10 @@ PreparedKernel prepare(const PrepareContext& c) {
 }  // namespace
 
 void register_adam_8bit(OpRegistry& registry) {
-  registry.add({.name = "braid.ApplyAdam8Bit",
-                .traits = updates(),
-                .min_inputs = kGradient + 1,
-                .max_inputs = kGradient + 1,
-                .infer = infer,
-                .no_gradient_reason = "it writes a variable",
-                .cost = cost_of,
-                .cpu = prepare,
-                .further_handles = Access::ReadWrite,
-                .side_effect = true});
+  OpDef def = writing_op("braid.ApplyAdam8Bit", kGradient + 1, kGradient + 1, prepare);
+  def.infer = infer;
+  def.cost = cost_of;
+  registry.add(std::move(def));
 }
 
 }  // namespace braid

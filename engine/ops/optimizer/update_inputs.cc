@@ -30,8 +30,7 @@ bool takes_many(const OpDef& op) { return op.max_inputs < 0; }
 /// Of the handles of a variable and its slots; `by_rows`: a row-wise optimizer has slots of rows.
 void check_handles(const InferContext& c, const UpdateInputs& in, int v, bool by_rows) {
   for (int i = in.handle(v); i < in.gradient(v); ++i) {
-    if (c.dtype(i) != DType::Resource)
-      c.fail(fmt::format("input {} must be a variable's handle, got {}", i, dtype_name(c.dtype(i))));
+    require_handle(c, i);
     if (i == in.handle(v) || !(by_rows && in.spec.row_wise)) {
       merged_shape(c, in.handle(v), i);
       continue;
@@ -198,17 +197,26 @@ PreparedUpdate step_update(const OptimizerSpec& spec, const StepParams& params) 
       spec, {.learning_rate = params.learning_rate, .grad_scale = params.grad_scale, .step = params.step});
 }
 
+void require_handle(const InferContext& c, int input) {
+  if (c.dtype(input) != DType::Resource)
+    c.fail(fmt::format("input {} must be a variable's handle, got {}", input, dtype_name(c.dtype(input))));
+}
+
+OpDef writing_op(std::string name, int min_inputs, int max_inputs, PrepareFn cpu) {
+  return {.name = std::move(name),
+          .traits = updates(),
+          .min_inputs = min_inputs,
+          .max_inputs = max_inputs,
+          .no_gradient_reason = "it writes a variable",
+          .cpu = std::move(cpu),
+          .further_handles = Access::ReadWrite,
+          .side_effect = true};
+}
+
 OpDef update_op(std::string name, int gradient_inputs, bool many, PrepareFn cpu) {
-  OpDef def{
-      .name = std::move(name),
-      .traits = updates(),
-      .min_inputs = 1 + gradient_inputs,
-      .max_inputs = many ? -1 : 1 + optim::kMostSlots + gradient_inputs + (gradient_inputs == 2 ? 2 : 0),
-      .infer = [gradient_inputs](InferContext& c) { infer_update(c, gradient_inputs); },
-      .no_gradient_reason = "it writes a variable",
-      .cpu = std::move(cpu),
-      .further_handles = Access::ReadWrite,
-      .side_effect = true};
+  const int most = 1 + optim::kMostSlots + gradient_inputs + (gradient_inputs == 2 ? 2 : 0);
+  OpDef def = writing_op(std::move(name), 1 + gradient_inputs, many ? -1 : most, std::move(cpu));
+  def.infer = [gradient_inputs](InferContext& c) { infer_update(c, gradient_inputs); };
   def.cost = [gradient_inputs](const InferContext& c, std::span<const OutputInfo>) {
     return cost_of(c, gradient_inputs);
   };

@@ -60,6 +60,10 @@ bool updates_float32(const Node& node, std::span<const OutputInfo> inputs, int g
 /// The update of one step.
 PreparedUpdate step_update(const OptimizerSpec& spec, const StepParams& params);
 
+/// Fails unless the input is a variable's handle.
+void require_handle(const InferContext& c, int input);
+/// An op that writes the variables among its inputs; `infer` and `cost` are still to be set.
+OpDef writing_op(std::string name, int min_inputs, int max_inputs, PrepareFn cpu);
 /// An op that updates one variable (`many`: any number of them).
 OpDef update_op(std::string name, int gradient_inputs, bool many, PrepareFn cpu);
 /// One that updates rows of any number of variables by entries; its layout is that of one gradient input.

@@ -241,12 +241,23 @@ std::vector<double> values(const std::string& op, std::vector<Tensor> inputs, At
   return to_doubles(run_op(op, std::move(inputs), std::move(attrs))[output]);
 }
 
-void run_effect(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs) {
-  CaseGraph g = make_case_graph(OpRegistry::global().require(op),
-                                {.label = {}, .inputs = std::move(inputs), .attrs = std::move(attrs)});
+std::vector<Tensor> run_update(const std::string& op, const OpCase& op_case, const StepParams& params,
+                               int pool_width) {
+  CaseGraph g = make_case_graph(OpRegistry::global().require(op), op_case);
+  g.execution.params = params;
+  g.execution.pool_width = pool_width;
+  // The op may have no outputs, so a constant that waits for it is fetched.
   const ValueRef after = add_known(g.graph, "after", Tensor::scalar<std::int32_t>(0));
   g.graph.mutable_node(after.node).control_inputs.push_back(g.node);
   evaluate(g.graph, g.execution, {after});
+  std::vector<Tensor> written;
+  for (const int i : op_case.variables)
+    written.push_back(g.execution.variables.at(g.inputs[static_cast<std::size_t>(i)].node));
+  return written;
+}
+
+void run_effect(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs) {
+  run_update(op, {.label = {}, .inputs = std::move(inputs), .attrs = std::move(attrs)}, {});
 }
 
 std::string refusal(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs) {

@@ -49,6 +49,9 @@ std::vector<Tensor> run_op(const std::string& op, std::vector<Tensor> inputs, At
 /// One of them, as doubles.
 std::vector<double> values(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs = {},
                            std::size_t output = 0);
+/// Runs a case of an op that writes its variables; their values afterwards.
+std::vector<Tensor> run_update(const std::string& op, const OpCase& op_case, const StepParams& params,
+                               int pool_width = 1);
 /// Runs an op for its effect; its outputs are not fetched.
 void run_effect(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs = {});
 /// The message of the InvalidArgument that run_op throws.

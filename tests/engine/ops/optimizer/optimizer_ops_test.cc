@@ -26,19 +26,12 @@ constexpr StepParams kAnyStep{.step = 3, .learning_rate = 0.05F, .grad_scale = 0
 /// Runs an update; the variables' values afterwards.
 std::vector<Tensor> update(const std::string& op, std::vector<Tensor> inputs, std::vector<int> variables,
                            AttrMap attrs, const StepParams& params, int pool_width = 1) {
-  OpCase c{
-      .label = op, .inputs = std::move(inputs), .attrs = std::move(attrs), .variables = std::move(variables)};
-  CaseGraph g = make_case_graph(OpRegistry::global().require(op), c);
-  g.execution.params = params;
-  g.execution.pool_width = pool_width;
-  // An update has no outputs, so a constant that waits for it is fetched.
-  const ValueRef after = add_known(g.graph, "after", Tensor::scalar<std::int32_t>(0));
-  g.graph.mutable_node(after.node).control_inputs.push_back(g.node);
-  evaluate(g.graph, g.execution, {after});
-  std::vector<Tensor> values;
-  for (const int i : c.variables)
-    values.push_back(g.execution.variables.at(g.inputs[static_cast<std::size_t>(i)].node));
-  return values;
+  return run_update(op,
+                    {.label = op,
+                     .inputs = std::move(inputs),
+                     .attrs = std::move(attrs),
+                     .variables = std::move(variables)},
+                    params, pool_width);
 }
 
 /// The same where the first inputs are the variables.

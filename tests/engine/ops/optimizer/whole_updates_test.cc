@@ -33,16 +33,7 @@ std::vector<Tensor> update(const std::string& op, std::vector<Tensor> inputs, co
                            const StepParams& params, int width = 1) {
   OpCase c{.label = op, .inputs = std::move(inputs), .attrs = optimizer_attrs(spec)};
   for (int i = 0; i + 1 < static_cast<int>(c.inputs.size()); ++i) c.variables.push_back(i);
-  CaseGraph g = make_case_graph(OpRegistry::global().require(op), c);
-  g.execution.params = params;
-  g.execution.pool_width = width;
-  const ValueRef after = add_known(g.graph, "after", Tensor::scalar<std::int32_t>(0));
-  g.graph.mutable_node(after.node).control_inputs.push_back(g.node);
-  evaluate(g.graph, g.execution, {after});
-  std::vector<Tensor> values;
-  for (const int i : c.variables)
-    values.push_back(g.execution.variables.at(g.inputs[static_cast<std::size_t>(i)].node));
-  return values;
+  return run_update(op, c, params, width);
 }
 
 OptimizerSpec spec_of(const nlohmann::json& entry) {
