@@ -1,11 +1,8 @@
 #include "engine/ops/array/known_gather_grad.h"
 
-#include <type_traits>
-
 #include "engine/ops/common/cuda/divide.cuh"
 #include "engine/ops/common/cuda/launch.cuh"
-#include "engine/ops/common/dispatch.h"
-#include "engine/ops/common/half.h"
+#include "engine/ops/common/stored_type.h"
 
 namespace braid::cuda {
 namespace {
@@ -18,12 +15,8 @@ struct Sources {
   std::uint32_t n;
 };
 
-/// What elements of T are added as.
-template <class T>
-using Number = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
-
-/// Rows are counted in packs.
-template <class T, int kCount>
+/// Rows are counted in packs. Elements are added as Sum.
+template <class T, class Sum, int kCount>
 __global__ void known_gather_grad_kernel(const Pack<T, kCount>* dy, Pack<T, kCount>* dx,
                                          const __grid_constant__ Sources s, std::uint32_t packs) {
   for (std::int64_t at = grid_index(); at < packs; at += grid_size()) {
@@ -31,13 +24,13 @@ __global__ void known_gather_grad_kernel(const Pack<T, kCount>* dy, Pack<T, kCou
     const std::uint32_t slice = s.by_width.quotient(i), column = i - slice * s.by_width.divisor();
     const std::uint32_t outer = s.by_rows.quotient(slice), row = slice - outer * s.by_rows.divisor();
     const auto* from = dy + static_cast<std::int64_t>(outer) * s.n * s.by_width.divisor() + column;
-    Number<T> sum[kCount] = {};
+    Sum sum[kCount] = {};
     const std::int32_t end = s.starts[row + 1];
 #pragma unroll 2
     for (std::int32_t k = s.starts[row]; k < end; ++k) {
       const Pack<T, kCount> given = from[static_cast<std::int64_t>(s.sources[k]) * s.by_width.divisor()];
 #pragma unroll
-      for (int e = 0; e < kCount; ++e) sum[e] += static_cast<Number<T>>(given.at[e]);
+      for (int e = 0; e < kCount; ++e) sum[e] += static_cast<Sum>(given.at[e]);
     }
     Pack<T, kCount> rounded;
 #pragma unroll
@@ -83,8 +76,7 @@ PreparedKernel known_gather_grad(const PrepareContext& c, const GatherSlices& sl
   const std::uint64_t bytes = table.size() * sizeof(std::int32_t);
   const auto on_device = c.accelerator->allocate(bytes, "sources of a gather's gradient");
   c.accelerator->copy_now(on_device.get(), table.data(), bytes);
-  const auto* first = reinterpret_cast<const std::int32_t*>(on_device.get());
-  const auto kernel_of = [&]<class T>() {
+  return with_stored_number("braid.GatherGrad", c.outputs[0].dtype, [&]<class T, class Sum>() {
     PreparedKernel kernel;
     kernel.run = [=, width = slices.width, rows = slices.rows](const KernelArgs& a) {
       of_packs<T>(width, a, [&]<class Count>(Count) {
@@ -93,21 +85,13 @@ PreparedKernel known_gather_grad(const PrepareContext& c, const GatherSlices& sl
         const Sources described{first, first + rows + 1, Divider(width / kCount), Divider(rows),
                                 static_cast<std::uint32_t>(n)};
         const std::int64_t packs = elements / kCount;
-        launch(known_gather_grad_kernel<T, kCount>, blocks_for(packs), kThreads, 0, a.stream,
+        launch(known_gather_grad_kernel<T, Sum, kCount>, blocks_for(packs), kThreads, 0, a.stream,
                reinterpret_cast<const Pack<T, kCount>*>(a.in<T>(0)),
                reinterpret_cast<Pack<T, kCount>*>(a.out<T>(0)), described, static_cast<std::uint32_t>(packs));
       });
     };
     return kernel;
-  };
-  switch (c.outputs[0].dtype) {
-    case DType::Float16:
-      return kernel_of.operator()<Float16>();
-    case DType::BFloat16:
-      return kernel_of.operator()<BFloat16>();
-    default:
-      return with_number("braid.GatherGrad", c.outputs[0].dtype, kernel_of);
-  }
+  });
 }
 
 }  // namespace braid::cuda
