@@ -121,11 +121,17 @@ PreparedKernel prepare_backward(const PrepareContext& c) {
   return kernel;
 }
 
+/// Without a mask, which scales by itself, what a query does not see is -inf before it is scaled.
+template <int kInputs>
+bool supports(const Node& node, std::span<const OutputInfo> inputs) {
+  return node.attrs.get("scale", 1.0) > 0 || inputs.size() > kInputs;
+}
+
 }  // namespace
 
 void register_attention_cuda(OpRegistry& registry) {
-  registry.add_cuda("braid.Attention", prepare_forward);
-  registry.add_cuda("braid.AttentionGrad", prepare_backward);
+  registry.add_cuda("braid.Attention", prepare_forward, supports<attention::kDenseForward>);
+  registry.add_cuda("braid.AttentionGrad", prepare_backward, supports<attention::kDenseBackward>);
   cuda_takes_halves({"braid.Attention", "braid.AttentionGrad"});
 }
 

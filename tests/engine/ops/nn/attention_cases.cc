@@ -75,6 +75,7 @@ BRAID_OP_CASES(attention) {
       {"self", {2, 2, 3, 4}, {2, 2, 3, 4}, {2, 2, 3, 4}},
       {"causal, other widths", {2, 2, 3, 4}, {2, 2, 3, 4}, {2, 2, 3, 5}, {}, {{"causal", true}}},
       {"one matrix, more keys", {3, 4}, {7, 4}, {7, 2}, {}, {{"causal", true}, {"causal_offset", 4}}},
+      {"causal, scale below zero", {2, 3, 4}, {2, 3, 4}, {2, 3, 4}, {}, {{"causal", true}, {"scale", -0.7}}},
       {"queries that see nothing",
        {1, 4, 2},
        {1, 3, 2},
