@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "engine/ir/op.h"
+#include "engine/ops/nn/pooling.h"
 #include "engine/rewrite/passes.h"
 #include "engine/rewrite/rule.h"
 
@@ -16,8 +17,6 @@ namespace braid {
 namespace {
 
 using Ints = std::vector<std::int64_t>;
-
-constexpr std::int64_t kMostTaps = 255;
 
 const Pattern& volumes() {
   static const Pattern pattern{"MaxPool3D", "MaxPool3DGrad", "braid.MaxPoolPlaces3D"};
@@ -46,8 +45,8 @@ bool may_keep(const Rewrite& r, const Node& pool) {
   const OutputInfo& images = r.graph.info(pool.inputs[0]);
   const bool is_float = images.dtype == DType::Float32 || images.dtype == DType::Float64;
   std::int64_t taps = 1;
-  for (const std::int64_t k : pool.attrs.get("ksize", Ints{})) taps = std::min(taps * k, kMostTaps + 1);
-  return is_plain(r.plan, pool) && is_float && images.shape.is_static() && taps <= kMostTaps;
+  for (const std::int64_t k : pool.attrs.get("ksize", Ints{})) taps = std::min(taps * k, kMostPlaces + 1);
+  return is_plain(r.plan, pool) && is_float && images.shape.is_static() && taps <= kMostPlaces;
 }
 
 bool is_gradient_of_pool(const Rewrite& r, const Match& match) {

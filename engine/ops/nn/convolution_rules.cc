@@ -79,7 +79,7 @@ bool halves_pay(const Node& node, std::span<const OutputInfo> inputs) {
   const bool by_channel = node.op->name.starts_with("Depthwise");
   if (!by_channel && filter[last - 1] % kVector == 0 && filter[last] % kVector == 0) return true;
   const Fail fail = [&node](const std::string& message) {
-    throw InvalidArgument(fmt::format("node '{}': {}", node.name, message));
+    throw InvalidArgument(place_of(node) + ": " + message);
   };
   const Shape& images = makes_images ? node.outputs[0].shape : inputs[0].shape;
   const Convolution conv = make_convolution(node, images, filter, fail);

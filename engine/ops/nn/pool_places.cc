@@ -23,8 +23,6 @@
 namespace braid {
 namespace {
 
-constexpr std::int64_t kMostTaps = 255;
-
 /// The window of one place of the output, and the numbers of its elements.
 struct Taps {
   PoolSpan d, h, w;
@@ -83,7 +81,7 @@ void infer_forward(InferContext& c, int rank) {
   Shape in = c.shape(0);
   if (!in.has_rank()) in = Shape(std::vector<std::int64_t>(static_cast<std::size_t>(rank), -1));
   const Pooling p = make_pooling(c.node(), in, [&c](const std::string& m) { c.fail(m); });
-  if (p.taps() > kMostTaps) c.fail("windows of more than 255 elements have no places");
+  if (p.taps() > kMostPlaces) c.fail("windows of more than 255 elements have no places");
   c.output(c.dtype(0), pooled_shape(p));
   c.output(DType::UInt8, c.attr("keeps", true) ? pooled_shape(p) : Shape{0});
 }

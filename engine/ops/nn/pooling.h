@@ -8,6 +8,9 @@
 
 namespace braid {
 
+/// Elements of a window whose places a byte counts, beside none (pool_places.cc).
+inline constexpr std::int64_t kMostPlaces = 255;
+
 /// An image is a volume of depth 1.
 struct Pooling {
   std::int64_t images = 0, channels = 0;
