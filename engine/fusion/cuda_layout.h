@@ -14,8 +14,8 @@ struct CudaLayout {
   bool by_rows = false;  // a row's threads belong together
   bool loops = false;    // blocks take several parts of the rows
   int threads = 1;       // of a block
-  int row_threads =
-      1;           // of a row, where by_rows: 2 to 32 of a warp, or a block, or, without reductions, warps
+  /// Of a row, where by_rows: 2 to 32 of a warp, or a block, or, where no row is added up, warps of one.
+  int row_threads = 1;
   int vector = 1;  // places of a thread that lie next to each other: they are loaded and stored at once
   std::int64_t places = 1;  // of a thread, a multiple of `vector`
   std::int64_t blocks = 1;

@@ -328,10 +328,6 @@ class Fusion {
   Known known_;
 };
 
-}  // namespace
-
-namespace {
-
 /// Several nodes of attention that share a sum of masks give it a sum of their scores' gradients, which is
 /// added up to the shape of one mask. Each is added up by itself instead, as its node can do.
 void sum_shared_masks(Plan& plan) {

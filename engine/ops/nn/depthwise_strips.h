@@ -1,15 +1,14 @@
 // CUDA kernels of depthwise convolutions whose filters are 3 x 3, 5 x 5 or 7 x 7, with strides of 1 or 2. A
 // thread computes a strip of rows of one column of an image, so a row that it reads serves all rows of the
 // strip that it is under; neighbours in a warp are neighbours in memory, for NHWC and NCHW. A filter's
-// gradient is the sum of a fixed number of parts in a fixed order, which follows from sizes alone.
+// gradient is the sum of a fixed number of parts in a fixed order, which follows from sizes alone. Of halves
+// a thread takes two neighbouring channels, which are last, and adds in float32. REQUIRES:
+// has_depthwise_strips(), and images of fewer than 2^31 elements.
 #pragma once
 
 #include "engine/ops/nn/convolution.h"
 
 namespace braid::cuda {
-
-// Of halves a thread takes two neighbouring channels, which are last, and adds in float32. They take what
-// has_depthwise_strips() says, of images of fewer than 2^31 elements.
 
 /// Inputs: images, filter. Output: images.
 PreparedKernel depthwise_forward(const Convolution& conv, DType dtype);

@@ -6,9 +6,8 @@
 //   load(tile, row, column)          rows [row, row + 16), columns [column, column + kDepth), as factor A
 //   load_transposed(tile, row, ...)  rows [row, row + 16) are columns of factor B, which is kDepth deep
 //   load_across(tile, row, column)   rows [row, row + kDepth) of factor B, and 16 of its columns
-//   load_turned(tile, row, column)   rows [row, row + kDepth), columns [column, column + 16), as factor A
-//   whose
-//                                    rows are these columns; goes with load_across
+//   load_turned(tile, row, column)   rows [row, row + kDepth) of factor A turned: 16 columns from `column` on
+//                                    are its rows; goes with load_across
 //   factor(scores, step)             16 x kDepth of a product, as factor A of the next one
 //   put(tile, row, column, x, y)     two numbers of a product, in columns `column` and the next
 //   multiply(c, a, b)                c[16, 16] += a b
