@@ -118,8 +118,8 @@ TEST(PoolOrderTest, OnTheHostNothingMoves) {
   EXPECT_EQ(count_ops(*program, "braid.FusedConv2D"), 0);
 }
 
-/// The places' bits are those of values: windows that a byte does not count, and gradients of other values,
-/// stay.
+/// Windows with more places than a byte counts keep their ops, and so do pools without a gradient, except
+/// among halves.
 TEST(PoolPlacesTest, LargeWindowsAreCompared) {
   const ImageModel made({{.activation = "Tanh", .window = 16}});
   const auto program = compile_for(made.model());
