@@ -193,8 +193,11 @@ class Tuner {
     initialize(*runtime);
     const double slow_us = std::max(kSlowStepUs, kSlowShare * budget_us());
     double us = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < kWarmUpSteps && us > slow_us; ++i) us = burst(candidates_[0], 1);
-    step_ = 0;  // the next instance begins anew: servers answer a step's pull behind the step before
+    for (std::uint64_t step = 0; step < kWarmUpSteps && us > slow_us; ++step) {
+      const auto begin = Clock::now();
+      candidates_[0].instance->run(scratch_step(step, feeds_), wait_);
+      us = us_since(begin);
+    }
     if (us > slow_us)
       return fmt::format("a step takes {:.1f} s, which is long for streams.measure_seconds {:g}", us / 1e6,
                          budget_us() / 1e6);
