@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
-#include "base/error.h"
 #include "engine/ir/infer.h"
 #include "engine/ir/offload_attrs.h"
 #include "engine/ir/op.h"
@@ -66,25 +64,15 @@ struct Offloaded {
 
 OffloadChoice share_that_fits(std::uint64_t bytes,
                               const std::function<StepEstimate(double share)>& estimate) {
-  std::optional<OffloadChoice> best;
-  StepEstimate of_best, least{UINT64_MAX, 0};
-  for (int eighths = 0; eighths <= kEighths; ++eighths) {
-    const double share = static_cast<double>(eighths) / kEighths;
-    const StepEstimate found = estimate(share);
-    if (found.bytes < least.bytes) least = found;
-    if (found.bytes > bytes || (best && found.cost_us >= of_best.cost_us)) continue;
-    best = OffloadChoice{share,
-                         fmt::format("{} of 8 parts of what rests are offloaded: {:.1f} MB on the device, "
-                                     "modelled {:.0f} us a step",
-                                     eighths, static_cast<double>(found.bytes) / 1e6, found.cost_us)};
-    of_best = found;
-  }
-  if (!best)
-    throw InvalidArgument(fmt::format(
-        "runtime.offload.memory_bytes is {}: a step takes {} at least, with what can be offloaded; "
-        "runtime.recompute.scope and optimizer.accumulate_steps make it smaller",
-        bytes, least.bytes));
-  return std::move(*best);
+  const auto [eighths, its] = cheapest_that_fits(
+      "runtime.offload.memory_bytes", bytes, kEighths + 1,
+      [&](std::size_t choice) { return estimate(static_cast<double>(choice) / kEighths); },
+      "with what can be offloaded; runtime.recompute.scope and optimizer.accumulate_steps make it smaller");
+  return {
+      static_cast<double>(eighths) / kEighths,
+      fmt::format("{} of 8 parts of what rests are offloaded: {:.1f} MB on the device, modelled {:.0f} us "
+                  "a step",
+                  eighths, static_cast<double>(its.bytes) / 1e6, its.cost_us)};
 }
 
 std::uint64_t offload_states(TrainingGraph& training) {

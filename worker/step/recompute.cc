@@ -321,26 +321,32 @@ RecomputeChoice parts_that_fit(const TrainingGraph& training, std::uint64_t byte
     }
     choices.push_back(std::move(choice));
   }
-  std::optional<std::size_t> best;
-  StepEstimate of_best, least{UINT64_MAX, 0};
-  for (std::size_t c = 0; c < choices.size(); ++c) {
+  const auto estimate_choice = [&](std::size_t c) {
     TrainingGraph candidate = training;
     recompute(candidate, choices[c].parts);
-    const StepEstimate found = estimate(candidate);
-    if (found.bytes < least.bytes) least = found;
-    if (found.bytes <= bytes && (!best || found.cost_us < of_best.cost_us)) {
-      best = c;
-      of_best = found;
-    }
+    return estimate(candidate);
+  };
+  const auto [best, its] = cheapest_that_fits(
+      "runtime.recompute.memory_bytes", bytes, choices.size(), estimate_choice,
+      "with what can be computed again; optimizer.accumulate_steps makes its parts smaller");
+  choices[best].text += fmt::format(": {:.1f} MB, modelled {:.0f} us a step",
+                                    static_cast<double>(its.bytes) / 1e6, its.cost_us);
+  return std::move(choices[best]);
+}
+
+std::pair<std::size_t, StepEstimate> cheapest_that_fits(
+    std::string_view field, std::uint64_t bytes, std::size_t count,
+    const std::function<StepEstimate(std::size_t)>& estimate, std::string_view advice) {
+  std::optional<std::pair<std::size_t, StepEstimate>> best;
+  std::uint64_t least = UINT64_MAX;
+  for (std::size_t choice = 0; choice < count; ++choice) {
+    const StepEstimate found = estimate(choice);
+    least = std::min(least, found.bytes);
+    if (found.bytes <= bytes && (!best || found.cost_us < best->second.cost_us)) best = {choice, found};
   }
   if (!best)
-    throw InvalidArgument(fmt::format(
-        "runtime.recompute.memory_bytes is {}: a step takes {} at least, with what can be computed again; "
-        "optimizer.accumulate_steps makes its parts smaller",
-        bytes, least.bytes));
-  choices[*best].text += fmt::format(": {:.1f} MB, modelled {:.0f} us a step",
-                                     static_cast<double>(of_best.bytes) / 1e6, of_best.cost_us);
-  return std::move(choices[*best]);
+    throw InvalidArgument(fmt::format("{} is {}: a step takes {} at least, {}", field, bytes, least, advice));
+  return *best;
 }
 
 }  // namespace braid::worker

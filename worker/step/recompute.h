@@ -10,6 +10,8 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "worker/step/training_graph.h"
@@ -32,6 +34,13 @@ struct StepEstimate {
   std::uint64_t bytes = 0;  // of the arena
   double cost_us = 0;       // modelled
 };
+/// Of `count` choices the cheapest with which a step fits into `bytes`, the first among equals. `estimate` is
+/// asked for each. Throws: InvalidArgument with `field`, the least that was found and `advice` where none
+/// fits.
+std::pair<std::size_t, StepEstimate> cheapest_that_fits(
+    std::string_view field, std::uint64_t bytes, std::size_t count,
+    const std::function<StepEstimate(std::size_t choice)>& estimate, std::string_view advice);
+
 using EstimateStep = std::function<StepEstimate(const TrainingGraph&)>;
 
 struct RecomputeChoice {
