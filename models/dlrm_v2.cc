@@ -59,6 +59,7 @@ ModelGraph build_dlrm_v2(const ModelConfig& config) {
   };
   std::int64_t bottom_width = row_shape(config, kName, "dense")[0];
   std::vector<Output> parts{mlp_layers(b, "bottom", dense, bottom_width, bottom, 0, LayerInit::Linear)};
+  make_query_tables(b, config, columns, dim, init);
   for (const IdColumn& column : columns)
     parts.push_back(pooled(b, config, column, width_of(column, dim),
                            table_init(config, init(column.rows, dim)), Combiner::Sum));

@@ -349,20 +349,23 @@ void require_one_width(const std::string& model, std::vector<IdColumn>& columns,
   }
 }
 
+void make_query_tables(GraphBuilder& builder, const ModelConfig& config, const std::vector<IdColumn>& columns,
+                       std::int64_t dim, TableInit init) {
+  for (const IdColumn& column : columns) {
+    if (!column.query) continue;
+    const std::int64_t width = width_of(column, dim);
+    column_table(builder, config, *column.query, width, table_init(config, init(column.query->rows, width)));
+  }
+}
+
 std::vector<Output> column_embeddings(GraphBuilder& builder, const ModelConfig& config,
                                       const std::vector<IdColumn>& columns, std::int64_t dim,
                                       TableInit init) {
-  const auto init_of = [&](const IdColumn& column, std::int64_t width) {
-    return table_init(config, init(column.rows, width));
-  };
-  for (const IdColumn& column : columns)  // they begin as their own rows have it
-    if (column.query)
-      column_table(builder, config, *column.query, width_of(column, dim),
-                   init_of(*column.query, width_of(column, dim)));
+  make_query_tables(builder, config, columns, dim, init);
   std::vector<Output> rows;
   for (const IdColumn& column : columns) {
     const std::int64_t width = width_of(column, dim);
-    rows.push_back(embedded(builder, config, column, width, init_of(column, width)));
+    rows.push_back(embedded(builder, config, column, width, table_init(config, init(column.rows, width))));
   }
   return rows;
 }

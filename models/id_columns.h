@@ -121,6 +121,10 @@ std::int64_t width_of(const std::vector<IdColumn>& columns, std::int64_t dim);
 /// now on none asks for any.
 void require_one_width(const std::string& model, std::vector<IdColumn>& columns, std::int64_t dim);
 
+/// The tables of queries (pooling Attention), before those who ask: with initial values by their own rows.
+void make_query_tables(GraphBuilder& builder, const ModelConfig& config, const std::vector<IdColumn>& columns,
+                       std::int64_t dim, TableInit init);
+
 /// All columns, each of its own width or `dim`, with the initial values that the job says, or `init`.
 std::vector<Output> column_embeddings(GraphBuilder& builder, const ModelConfig& config,
                                       const std::vector<IdColumn>& columns, std::int64_t dim, TableInit init);

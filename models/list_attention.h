@@ -13,7 +13,7 @@
 namespace braid {
 
 /// The column that `column` names as its query. Throws: InvalidArgument where there is none, where it is a
-/// list, has another width, or `column` has weights or is no list.
+/// list or has another width.
 IdColumn& query_of(const std::string& model, std::vector<IdColumn>& columns, const IdColumn& column);
 
 /// Whether its rows of `dim` numbers are pooled so: rows of one number, as those of a wide part, are not,

@@ -79,6 +79,20 @@ TEST(InitialValuesTest, TablesBeginAsInTheReferenceImplementations) {
   expect_normal(initial_values("transformer", config()).at("places"), 1 / std::sqrt(4.0));
 }
 
+TEST(InitialValuesTest, AQuerysTableBeginsByItsOwnRowsAlsoBehindWhoAsks) {
+  ModelConfig asked = config();
+  IdField seen{"seen", 3, 25}, item{"item", 1, 400};
+  seen.table.pooling = ListPooling::Attention;
+  seen.table.query = "item";
+  asked.columns["sparse"] = Shape{4};
+  asked.fields["sparse"] = {seen, item};
+  for (const char* model : {"dcn_v2", "dlrm_v2"}) {
+    auto specs = initial_values(model, asked);
+    expect_uniform(specs.at("seen/table"), 1 / std::sqrt(25.0));
+    expect_uniform(specs.at("item/table"), 1 / std::sqrt(400.0));
+  }
+}
+
 TEST(InitialValuesTest, LayersBeginAsInTheReferenceImplementations) {
   auto dlrm = initial_values("dlrm", config());
   expect_normal(dlrm.at("bottom/layer0/kernel"), std::sqrt(2.0 / (3 + 64)));
