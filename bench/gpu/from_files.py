@@ -104,17 +104,10 @@ def from_files(args, name, batch, threads, steps, data, folder):
                 f"staging.capacity={threads if threads == 'AUTO' else 2 * int(threads)}", *args.set]
     command = [args.braid, "train", "--job", os.path.join(models.ROOT, "examples/jobs", JOBS.get(name, models.JOBS[name][0])),
                "--data-dir", data]
-    code, text, said, done = models.watch(command, settings, 120)
-    result = re.search(r"result: (\{.*\})", text)
-    us = models.us_a_step(done, steps // 4)
-    if code != 0 or not result or us is None:
-        sys.exit(f"{' '.join(command)}: exit code {code}\n{''.join(said)[-3000:]}")
-    result = json.loads(result.group(1))
-    line = {"files_us": round(us, 1),
-            "wait": round(result["input_wait_seconds"] / result["seconds"], 3)}
-    if tuned := re.search(r"capacity \d+, \d+ threads?: making a batch takes [0-9.e+-]+ ms", "".join(said)):
+    line, _, said = models.timed_run(command, settings, steps)
+    if tuned := re.search(r"capacity \d+, \d+ threads?: making a batch takes [0-9.e+-]+ ms", said):
         line["stage"] = tuned.group(0)
-    if table := re.search(r"^h2d +(\d+) +([0-9.]+)$", text, re.M):
+    if table := re.search(r"^h2d +(\d+) +([0-9.]+)$", said, re.M):
         line["batch_bytes"] = round(float(table.group(2)) * 2**20 / int(table.group(1)))
     return line, trace
 

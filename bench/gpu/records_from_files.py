@@ -91,20 +91,14 @@ def from_files(args, job, data, batch, read, steps, settings):
                 f"runtime.device={args.device.upper()}", "metrics.progress_seconds=0.05", f"input.read={read}",
                 f"runtime.precision={args.precision}", f"model.max_rows={args.max_rows}", "streams.policy=COST",
                 "streams.count=4", *settings, *args.set]
-    code, text, said, done = models.watch(command, settings, 120)
-    result = re.search(r"result: (\{.*\})", text)
-    us = models.us_a_step(done, steps // 4)
-    if code != 0 or not result or us is None:
-        sys.exit(f"{' '.join(command)}: exit code {code}\n{''.join(said)[-3000:]}")
-    result = json.loads(result.group(1))
-    line = {"read": read, "steps": steps, "files_us": round(us, 1),
-            "wait": round(result["input_wait_seconds"] / result["seconds"], 3)}
+    line, result, said = models.timed_run(command, settings, steps)
+    line = {"read": read, "steps": steps, **line}
     if "padding_share" in result:
         line["padding"] = round(result["padding_share"], 3)
-    if rate := re.search(r"input: read .*", text + "".join(said)):
+    if rate := re.search(r"input: read .*", said):
         line["input"] = rate.group(0)
-    if any("prepared for more" in one for one in said):
-        line["grew"] = sum("prepared for more" in one for one in said)
+    if grew := said.count("prepared for more"):
+        line["grew"] = grew
     return line
 
 
@@ -139,8 +133,7 @@ def measure_dlrm(args, folder):
                              r": ([0-9.]+) us/step")
         steps = int(max(40, args.seconds * 1e6 / memory))
         for read in args.reads.split(","):
-            group = ['optimizer.row_wise=true']
-            line = from_files(args, "mlperf_dlrm_v2.pbtxt", data, batch, read, steps, group)
+            line = from_files(args, "mlperf_dlrm_v2.pbtxt", data, batch, read, steps, ["optimizer.row_wise=true"])
             print(json.dumps({"model": "dlrm_v2", "batch": batch, "memory_us": memory, **line,
                               "read_GBps": round(batch * 912 / line["files_us"] / 1e3, 2),
                               "examples_per_second": round(batch / line["files_us"] * 1e6),
