@@ -138,12 +138,12 @@ using Out = std::back_insert_iterator<std::string>;
 /// Of a program of a device: what it takes there, and of the host's page-locked memory. Scratch of kernels is
 /// known only where they are.
 void put_device_memory(const Program& program, Out out) {
-  std::uint64_t held[2] = {program.stats.device_arena_bytes, program.stats.arena_bytes}, variables[2] = {},
-                steps = 0;
+  const ProgramStats& stats = program.stats;
+  std::uint64_t variables[2] = {}, constants = 0, steps = 0;
   for (const ProgramBuffer& buffer : program.buffers) {
     const auto side = static_cast<std::size_t>(buffer.domain == Domain::Host);
     if (buffer.kind == BufferKind::Variable) variables[side] += buffer.bytes;
-    if (buffer.kind == BufferKind::Constant) held[0] += buffer.bytes;
+    if (buffer.kind == BufferKind::Constant) constants += buffer.bytes;
     if (buffer.kind == BufferKind::Feed || (buffer.kind == BufferKind::Slot && side == 0))
       steps += buffer.bytes * static_cast<std::uint64_t>(program.steps_in_flight);
   }
@@ -151,9 +151,9 @@ void put_device_memory(const Program& program, Out out) {
       out,
       "on the device: {}: variables {}, arena {}, what steps in flight have {}; on the host: variables {}, "
       "arena {}\n",
-      bytes_text(variables[0] + held[0] + steps), bytes_text(variables[0]),
-      bytes_text(program.stats.device_arena_bytes), bytes_text(steps), bytes_text(variables[1]),
-      bytes_text(held[1]));
+      bytes_text(variables[0] + constants + steps + stats.device_arena_bytes), bytes_text(variables[0]),
+      bytes_text(stats.device_arena_bytes), bytes_text(steps), bytes_text(variables[1]),
+      bytes_text(stats.arena_bytes));
 }
 
 /// What the whole program takes, a line each.

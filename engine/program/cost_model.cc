@@ -44,9 +44,8 @@ double modelled_us(const Cost& cost, Lane lane, Domain domain) {
   const CostModel& m = cost_model(domain);
   if (lane == Lane::Pull || lane == Lane::Push || lane == Lane::Comm)
     return m.network_us + cost.bytes / m.network_bytes_per_us;
-  if (lane == Lane::HostToDevice ||
-      lane == Lane::DeviceToHost)  // bytes are read on one side, written on the other
-    return m.kernel_us + cost.bytes / 2 / m.link_bytes_per_us;
+  if (lane == Lane::HostToDevice || lane == Lane::DeviceToHost)
+    return m.kernel_us + cost.bytes / 2 / m.link_bytes_per_us;  // read on one side, written on the other
   return m.kernel_us + std::max(cost.flops / m.flops_per_us, cost.bytes / m.bytes_per_us);
 }
 
