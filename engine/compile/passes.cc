@@ -10,7 +10,6 @@
 #include "engine/memory/passes.h"
 #include "engine/program/cost_model.h"
 #include "engine/rewrite/horizontal_fusion.h"
-#include "engine/rewrite/offload_values.h"
 #include "engine/rewrite/passes.h"
 #include "engine/schedule/passes.h"
 #include "engine/schedule/segments.h"

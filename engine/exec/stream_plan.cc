@@ -1,6 +1,7 @@
 #include "engine/exec/stream_plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <charconv>
 #include <iterator>
@@ -116,6 +117,8 @@ std::uint64_t stream_plan_key(const Graph& graph, const CompileRequest& request,
                  static_cast<int>(options.batch_siblings), options.fusion,
                  static_cast<int>(options.attention), static_cast<int>(options.domain),
                  options.steps_in_flight);
+  if (!options.offload.scope.empty() || options.offload.share > 0)
+    fmt::format_to(out, "offload {} {}\n", options.offload.share, fmt::join(options.offload.scope, " "));
   for (int rule = 0; streams.rules && rule < streams.rules->size(); ++rule)
     text += streams.rules->rule(rule).text + "\n";
   return stable_hash(text);

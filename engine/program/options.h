@@ -83,6 +83,13 @@ struct PrecisionOptions {
   std::string keep_nodes = {};             // and nodes in whose name this regular expression is found
 };
 
+/// Values that rest in a step are on the host meanwhile (engine/rewrite/offload_values.cc): those of nodes
+/// with these names or, where there is no scope, a share of all.
+struct OffloadOptions {
+  std::vector<std::string> scope = {};  // regular expressions (RE2) for whole names of nodes
+  double share = 0;                     // of the bytes that rest, those that are made first
+};
+
 struct CompileOptions {
   StreamOptions streams;
   BatchSiblings batch_siblings = BatchSiblings::Off;
@@ -91,6 +98,7 @@ struct CompileOptions {
   bool fusion = false;
   AttentionNodes attention = AttentionNodes::WhereFaster;
   PrecisionOptions precision = {};
+  OffloadOptions offload = {};
   /// Device: ops that have a kernel for CUDA run there, the others on the host, with copies between.
   Domain domain = Domain::Host;
   int steps_in_flight = 2;

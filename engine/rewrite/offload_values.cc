@@ -1,8 +1,8 @@
-// Offload, where asked for: a value that rests, which is that nobody reads it for longer than it takes to
-// copy it to the host and back, is on the host meanwhile (braid.DeviceToHost, braid.HostToDevice), and who
-// reads it afterwards reads the copy. That finds the activations that a backward pass reads, without knowing
-// of passes. It runs behind all passes that make nodes of others, so that the kernels, and the bits, are
-// those without it; the copies have streams of their own lanes beside them. On the host they are plain
+// Offload, where options ask for it: a value that rests, which is that nobody reads it for longer than it
+// takes to copy it to the host and back, is on the host meanwhile (braid.DeviceToHost, braid.HostToDevice),
+// and who reads it afterwards reads the copy. That finds the activations that a backward pass reads, without
+// knowing of passes. It runs behind all passes that make nodes of others, so that the kernels, and the bits,
+// are those without it; the copies have streams of their own lanes beside them. On the host they are plain
 // copies.
 //
 // Times are those of the cost model, of one node after another, in the order in which nodes could start at
@@ -24,13 +24,12 @@
 #include "engine/ir/offload_attrs.h"
 #include "engine/ir/op.h"
 #include "engine/program/cost_model.h"
-#include "engine/rewrite/offload_values.h"
+#include "engine/rewrite/passes.h"
 #include "engine/rewrite/rewrite.h"
 
 namespace braid {
 namespace {
 
-constexpr const char *kNode = "offload", *kScope = "_offload_scope", *kShare = "_offload_share";
 constexpr std::int64_t kLeast = 1 << 16;  // bytes that a copy is worth
 constexpr std::int64_t kAhead = 2;
 constexpr double kWorth = 3;  // times both copies: less than that other copies may take
@@ -51,8 +50,7 @@ struct Resting {
 
 class Offloading {
  public:
-  Offloading(Plan& plan, OffloadWish asked)
-      : plan_(plan), graph_(plan.program.graph), asked_(std::move(asked)) {
+  explicit Offloading(Plan& plan) : plan_(plan), graph_(plan.program.graph), asked_(plan.options.offload) {
     find_order();
     readers_.resize(static_cast<std::size_t>(graph_.size()));
     for (const NodeId id : order_) {
@@ -315,7 +313,7 @@ class Offloading {
 
   Plan& plan_;
   Graph& graph_;
-  const OffloadWish asked_;
+  const OffloadOptions& asked_;
   std::vector<NodeId> order_;
   std::vector<std::int64_t> position_;  // by node; -1: it is removed
   std::vector<double> time_;            // by position: when it would start, one node after another
@@ -324,26 +322,9 @@ class Offloading {
 
 }  // namespace
 
-std::string ask_for_offload(Graph& graph, const OffloadWish& wish) {
-  NodeId id = graph.find(kNode);
-  if (id == kNoNode || !graph.node(id).attrs.has(kShare)) {
-    Node node;
-    node.op = &OpRegistry::global().require("NoOp");
-    node.name = graph.unique_name(kNode);
-    id = graph.add(std::move(node));
-  }
-  graph.mutable_node(id).attrs.set(kScope, wish.scope);
-  graph.mutable_node(id).attrs.set(kShare, wish.share);
-  return graph.node(id).name;
-}
-
 void offload_values(Plan& plan) {
-  for (const NodeId target : plan.targets) {
-    const AttrMap& attrs = plan.program.graph.node(target).attrs;
-    if (!attrs.has(kShare)) continue;
-    OffloadWish wish{attrs.get<std::vector<std::string>>(kScope, {}), attrs.get(kShare, 0.0)};
-    if (!wish.scope.empty() || wish.share > 0) return Offloading(plan, std::move(wish)).run();
-  }
+  const OffloadOptions& asked = plan.options.offload;
+  if (!asked.scope.empty() || asked.share > 0) Offloading(plan).run();
 }
 
 }  // namespace braid

@@ -11,7 +11,6 @@
 #include "engine/exec/plan_report.h"
 #include "engine/exec/program_cache.h"
 #include "engine/program/program.h"
-#include "engine/rewrite/offload_values.h"
 #include "proto/job.pb.h"
 #include "worker/input/input_staging.h"
 #include "worker/input/stored_columns.h"
@@ -177,12 +176,12 @@ void recompute_some(const proto::Job& job, const ModelGraph& model, const Batche
 }
 
 /// As the job says. Sizes are those of the step as the strategy has made it.
-void offload_some(const proto::Job& job, TrainingGraph& training, CompileRequest& request,
-                  CompileOptions options) {
+OffloadOptions offload_of(const proto::Job& job, const Graph& graph, const CompileRequest& request,
+                          CompileOptions options) {
   const proto::Offload& away = job.runtime().offload();
-  OffloadWish wish{.scope = {away.scope().begin(), away.scope().end()}};
+  OffloadOptions offload{.scope = {away.scope().begin(), away.scope().end()}};
   const bool on_device = job.runtime().device() == proto::Runtime::CUDA;
-  if (!wish.scope.empty() && !on_device)
+  if (!offload.scope.empty() && !on_device)
     log_warning("runtime.offload saves no memory on the CPU: values are copied within it");
   if (away.memory_bytes() > 0 && !on_device)
     log_warning("runtime.offload.memory_bytes has no effect on the CPU: there is no other memory");
@@ -190,18 +189,14 @@ void offload_some(const proto::Job& job, TrainingGraph& training, CompileRequest
     options.streams = {};
     const OffloadChoice choice =
         share_that_fits(static_cast<std::uint64_t>(away.memory_bytes()), [&](double share) {
-          Graph graph = training.graph;
-          CompileRequest with_copies = request;
-          with_copies.targets.push_back(ask_for_offload(graph, {.share = share}));
-          const auto program = compile(graph, with_copies, options);
+          options.offload.share = share;
+          const auto program = compile(graph, request, options);
           return StepEstimate{program->stats.device_arena_bytes, program->stats.step_us};
         });
     log_info("runtime.offload: {}", choice.text);
-    wish.share = choice.share;
+    offload.share = choice.share;
   }
-  if (wish.scope.empty() && wish.share == 0) return;
-  training.targets.push_back(ask_for_offload(training.graph, wish));
-  request.targets.push_back(training.targets.back());
+  return offload;
 }
 
 void offload_slots(const proto::Job& job, TrainingGraph& training) {
@@ -284,13 +279,14 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
   CompileOptions options = training_compile_options(job);
   // Whether siblings become one node is decided by their sizes, and what is reduced lies as they do.
   if (agrees && !share.even()) options.batch_siblings = BatchSiblings::Off;
-  offload_some(job, training, request, options);
+  options.offload = offload_of(job, training.graph, request, options);
   if (choose_streams) options.streams = choose_streams(training.graph, request, options);
   made.program = compile(training.graph, request, options);
   made.options = options;
   if (const std::optional<BeforeFirst> before = before_first_step(training.graph, columns)) {
     CompileOptions alone = options;
     alone.streams = {};
+    alone.offload = {};
     made.before_first = compile(before->graph, before->request, alone);
   }
   strategy.take_program(*made.program);

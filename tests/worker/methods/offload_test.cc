@@ -11,11 +11,12 @@
 #include "engine/builder/graph_builder.h"
 #include "engine/compile/compile.h"
 #include "engine/program/program.h"
-#include "engine/rewrite/offload_values.h"
 #include "proto/graph.pb.h"
+#include "tests/engine/testing/assumed_kernels.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temp_dir.h"
 #include "tests/worker/methods/ranks.h"
+#include "tests/worker/methods/relu_net.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {
@@ -26,25 +27,9 @@ using ::testing::HasSubstr;
 constexpr std::int64_t kTallRows = 4096, kWideLayer = 2048, kTallLayers = 16;
 constexpr std::uint64_t kActivation = kTallRows * kWideLayer * sizeof(float);
 
-/// Programs of a device can be made without one: what would run there has no kernel to be looked at.
-void give_all_ops_kernels() {
-  OpRegistry& registry = OpRegistry::global();
-  for (const OpDef* op : registry.all())
-    if (!op->cuda && op->cpu)
-      registry.add_cuda(op->name, [](const PrepareContext&) { return PreparedKernel{}; });
-}
+TrainingGraph tall_net() { return relu_net(kWideLayer, kTallLayers); }
 
-/// relu layers "layer0" to "layer15", and a loss.
-TrainingGraph tall_net() {
-  GraphBuilder b;
-  Output x = b.placeholder("x", DType::Float32, Shape{-1, kWideLayer});
-  for (std::int64_t l = 0; l < kTallLayers; ++l)
-    x = b.dense("layer" + std::to_string(l), x, kWideLayer, kWideLayer, true);
-  const std::string loss = b.reduce_mean(b.mul(x, x)).name();
-  return make_training_graph(b.graph(), loss);
-}
-
-std::shared_ptr<const Program> compiled(const TrainingGraph& made, Domain domain, OffloadWish offload = {},
+std::shared_ptr<const Program> compiled(const TrainingGraph& made, Domain domain, OffloadOptions offload = {},
                                         bool states = false) {
   TrainingGraph step = made;
   for (const VariableGradient& gradient : step.gradients)
@@ -54,10 +39,10 @@ std::shared_ptr<const Program> compiled(const TrainingGraph& made, Domain domain
   request.feeds = {{"x", DType::Float32, Shape{kTallRows, kWideLayer}}};
   request.fetches = {step.graph.value_name(step.loss)};
   request.targets = step.targets;
-  request.targets.push_back(ask_for_offload(step.graph, offload));
   CompileOptions options;
   options.verify = true;
   options.domain = domain;
+  options.offload = std::move(offload);
   return compile(step.graph, request, options);
 }
 
@@ -66,7 +51,7 @@ int count_of(const Program& program, const std::string& op) {
 }
 
 TEST(OffloadTest, ActivationsLeaveTheDeviceUntilTheyAreNeeded) {
-  give_all_ops_kernels();
+  testing::assume_cuda_kernels();
   const TrainingGraph plain = tall_net();
   const auto before = compiled(plain, Domain::Device), after = compiled(plain, Domain::Device, {.share = 1});
   EXPECT_GE(before->stats.device_arena_bytes, kTallLayers * kActivation);
@@ -88,7 +73,7 @@ TEST(OffloadTest, ActivationsLeaveTheDeviceUntilTheyAreNeeded) {
 }
 
 TEST(OffloadTest, TheCheapestThatFitsIsChosen) {
-  give_all_ops_kernels();
+  testing::assume_cuda_kernels();
   const TrainingGraph plain = tall_net();
   const auto estimate = [&](double share) {
     const auto program = compiled(plain, Domain::Device, {.share = share});
@@ -107,7 +92,7 @@ TEST(OffloadTest, TheCheapestThatFitsIsChosen) {
 }
 
 TEST(OffloadTest, PatternsChoose) {
-  give_all_ops_kernels();
+  testing::assume_cuda_kernels();
   const TrainingGraph plain = tall_net();
   const auto with = [&](const char* pattern) {
     return compiled(plain, Domain::Device, {.scope = {pattern}});
@@ -119,7 +104,7 @@ TEST(OffloadTest, PatternsChoose) {
 
 /// A value that is read through views is brought back once, and viewed again.
 TEST(OffloadTest, ViewsAreMadeAgainOfWhatIsBack) {
-  give_all_ops_kernels();
+  testing::assume_cuda_kernels();
   GraphBuilder b;
   Output x = b.placeholder("x", DType::Float32, Shape{-1, kWideLayer});
   for (std::int64_t l = 0; l < 8; ++l)
@@ -134,7 +119,7 @@ TEST(OffloadTest, ViewsAreMadeAgainOfWhatIsBack) {
 }
 
 TEST(OffloadTest, StatesAreVariablesOfTheHost) {
-  give_all_ops_kernels();
+  testing::assume_cuda_kernels();
   const auto program = compiled(tall_net(), Domain::Device, {}, true);
   int slots = 0;
   for (const ProgramVariable& variable : program->variables) {
@@ -163,6 +148,25 @@ TEST(OffloadTest, ARunHasTheBitsOfTheRunWithout) {
                  plain);
     expect_equal(run({"runtime.offload.scope=deep/.*", "optimizer.accumulate_steps=2"}),
                  run({"optimizer.accumulate_steps=2"}));
+  }
+}
+
+TEST(OffloadTest, WorkersOfAllStrategiesHaveTheBitsOfTheRunWithout) {
+  const auto rows = made_rows(768);
+  const std::vector<std::vector<std::string>> strategies{
+      {"strategy.kind=MIRRORED"},
+      {"strategy.kind=HYBRID", "streams.measure=false"},  // with measured plans two runs may differ
+      {"strategy.kind=TENSOR", "strategy.mesh.tensor=2"},
+      {"strategy.kind=ALLREDUCE", "strategy.shard=PARAMETERS"},
+      {"strategy.kind=PIPELINE", "strategy.pipeline.micro_batches=2"}};
+  for (const std::vector<std::string>& strategy : strategies) {
+    SCOPED_TRACE(strategy[0]);
+    const auto run = [&](std::vector<std::string> set) {
+      set.insert(set.end(), strategy.begin(), strategy.end());
+      set.insert(set.end(), {"model.hidden=128,128,128", "input.global_batch_size=512"});
+      return run_leader(job_with(wide_deep_job(6), set), 2, rows);
+    };
+    expect_equal(run({"runtime.offload.scope=deep/.*"}), run({}));
   }
 }
 

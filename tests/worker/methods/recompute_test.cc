@@ -4,12 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/builder/graph_builder.h"
 #include "engine/compile/compile.h"
 #include "engine/program/program.h"
-#include "proto/graph.pb.h"
 #include "tests/support/message_of.h"
 #include "tests/worker/methods/ranks.h"
+#include "tests/worker/methods/relu_net.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {
@@ -18,16 +17,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr std::int64_t kRows = 512, kWidth = 64, kLayers = 16;
-
-/// relu layers "layer0" to "layer15", and a loss.
-TrainingGraph deep_net() {
-  GraphBuilder b;
-  Output x = b.placeholder("x", DType::Float32, Shape{-1, kWidth});
-  for (std::int64_t l = 0; l < kLayers; ++l)
-    x = b.dense("layer" + std::to_string(l), x, kWidth, kWidth, true);
-  const std::string loss = b.reduce_mean(b.mul(x, x)).name();
-  return make_training_graph(b.graph(), loss);
-}
 
 StepEstimate estimate(const TrainingGraph& made) {
   TrainingGraph step = made;
@@ -45,7 +34,7 @@ StepEstimate estimate(const TrainingGraph& made) {
 }
 
 TEST(RecomputeTest, PartsOfTheNetNeedLessMemoryAndMoreWork) {
-  TrainingGraph plain = deep_net(), in_parts = plain;
+  TrainingGraph plain = relu_net(kWidth, kLayers), in_parts = plain;
   std::int64_t copies = 0;
   {
     RecomputedParts parts;
@@ -63,7 +52,7 @@ TEST(RecomputeTest, PartsOfTheNetNeedLessMemoryAndMoreWork) {
 }
 
 TEST(RecomputeTest, TheCheapestThatFitsIsChosen) {
-  const TrainingGraph plain = deep_net();
+  const TrainingGraph plain = relu_net(kWidth, kLayers);
   const StepEstimate before = estimate(plain);
   EXPECT_TRUE(parts_that_fit(plain, before.bytes, estimate).parts.empty());
   double cost = before.cost_us;
@@ -83,7 +72,7 @@ TEST(RecomputeTest, TheCheapestThatFitsIsChosen) {
 }
 
 TEST(RecomputeTest, PatternsAreChecked) {
-  const TrainingGraph plain = deep_net();
+  const TrainingGraph plain = relu_net(kWidth, kLayers);
   EXPECT_THAT(message_of([&] { parts_by_name(plain, {"layer("}); }), HasSubstr("no regular expression"));
   EXPECT_THAT(message_of([&] { parts_by_name(plain, {"nowhere/.*"}); }), HasSubstr("fits no node"));
 }
