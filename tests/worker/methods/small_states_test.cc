@@ -61,33 +61,29 @@ TEST_P(SmallStatesTest, WorkersLearnAsOne) {
   }
 }
 
-TEST_P(SmallStatesTest, OtherStrategiesReadItsCheckpoints) {
+TEST_P(SmallStatesTest, StrategiesReadEachOthersCheckpoints) {
+  const std::string strategies[] = {"ALLREDUCE", "HYBRID", "LOCAL", "MIRRORED", "PIPELINE"};
   const auto rows = made_rows(96);
-  TempDir directory;
-  const std::vector<std::string> saved{"strategy.kind=ALLREDUCE", "checkpoint.every_steps=6",
-                                       "checkpoint.directory=" + directory.path().string()};
-  RankRun expected = run_leader(job_of(GetParam(), 12, {"strategy.kind=ALLREDUCE"}), 2, rows);
+  const auto run = [&](const std::string& strategy, int steps, std::vector<std::string> set, RunStart start) {
+    set.push_back("strategy.kind=" + strategy);
+    if (strategy == "PIPELINE") set.push_back("strategy.pipeline.micro_batches=2");
+    return run_leader(job_of(GetParam(), steps, set), strategy == "LOCAL" ? 1 : 2, rows, start);
+  };
+  RankRun expected = run("ALLREDUCE", 12, {}, RunStart::New);
   expected.losses.erase(expected.losses.begin(), expected.losses.begin() + 6);
-  run_leader(job_of(GetParam(), 6, saved), 2, rows);
-  std::vector<std::string> hybrid = saved;
-  hybrid[0] = "strategy.kind=HYBRID";
-  hybrid[1] = "checkpoint.every_steps=100";
-  hybrid.push_back("checkpoint.keep=9");
-  const RankRun other = run_leader(job_of(GetParam(), 12, hybrid), 2, rows, RunStart::Resume);
-  ASSERT_EQ(other.losses.size(), expected.losses.size());
-  for (std::size_t t = 0; t < expected.losses.size(); ++t)
-    EXPECT_NEAR(other.losses[t], expected.losses[t], 1e-3F) << t;
-}
-
-TEST_P(SmallStatesTest, ResumedTheBitsAreThose) {
-  const auto rows = made_rows(96);
-  TempDir directory;
-  const std::vector<std::string> saved{"strategy.kind=ALLREDUCE", "checkpoint.every_steps=6",
-                                       "checkpoint.directory=" + directory.path().string()};
-  RankRun expected = run_leader(job_of(GetParam(), 12, {"strategy.kind=ALLREDUCE"}), 2, rows);
-  expected.losses.erase(expected.losses.begin(), expected.losses.begin() + 6);
-  run_leader(job_of(GetParam(), 6, saved), 2, rows);
-  expect_equal(run_leader(job_of(GetParam(), 12, saved), 2, rows, RunStart::Resume), expected);
+  for (const std::string& writer : strategies)
+    for (const std::string& reader : strategies) {
+      SCOPED_TRACE(writer + " writes, " + reader + " reads");
+      TempDir directory;
+      const std::vector<std::string> saved{"checkpoint.every_steps=6",
+                                           "checkpoint.directory=" + directory.path().string()};
+      run(writer, 6, saved, RunStart::New);
+      const RankRun rest = run(reader, 12, saved, RunStart::Resume);
+      ASSERT_EQ(rest.losses.size(), expected.losses.size());
+      for (std::size_t t = 0; t < expected.losses.size(); ++t)
+        EXPECT_NEAR(rest.losses[t], expected.losses[t], 1e-3F) << t;
+      if (writer == "ALLREDUCE" && reader == writer) expect_equal(rest, expected);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, SmallStatesTest, ::testing::Values("ADAFACTOR", "ADAM_8BIT"),
