@@ -117,6 +117,10 @@ std::uint64_t stream_plan_key(const Graph& graph, const CompileRequest& request,
                  static_cast<int>(options.batch_siblings), options.fusion,
                  static_cast<int>(options.attention), static_cast<int>(options.domain),
                  options.steps_in_flight);
+  const PrecisionOptions& precision = options.precision;
+  if (precision.half != DType::Float32)
+    fmt::format_to(out, "precision {} {} {}\n", dtype_name(precision.half),
+                   fmt::join(precision.keep_ops, " "), precision.keep_nodes);
   if (!options.offload.scope.empty() || options.offload.share > 0)
     fmt::format_to(out, "offload {} {}\n", options.offload.share, fmt::join(options.offload.scope, " "));
   for (int rule = 0; streams.rules && rule < streams.rules->size(); ++rule)

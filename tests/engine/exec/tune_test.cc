@@ -187,6 +187,9 @@ TEST(TuneTest, AKeptPlanGivesTheSameProgram) {
   EXPECT_EQ(plan_hash(*compile(g.graph, request, first)), plan_hash(*compile(g.graph, request, second)));
   EXPECT_NE(kept.made_for, stream_plan_key(g.graph, request, auto_on(2)));
   EXPECT_NE(kept.made_for, stream_plan_key(sleepers(2, 300).graph, request, auto_on(3)));
+  CompileOptions of_halves = auto_on(3);
+  of_halves.precision.half = DType::BFloat16;
+  EXPECT_NE(kept.made_for, stream_plan_key(g.graph, request, of_halves));
 }
 
 TEST(TuneTest, ABrokenPlanIsRefusedWithItsLine) {
