@@ -25,7 +25,7 @@ inline WaitContext soon() { return WaitContext::with_timeout(std::chrono::second
 
 inline std::string scratch_path(const std::string& name) {
   static std::atomic<int> next{0};
-  return testing::TempDir() + "braid-ps-" + std::to_string(::getpid()) + "-" + std::to_string(next++) + name;
+  return ::testing::TempDir() + "braid-ps-" + std::to_string(::getpid()) + "-" + std::to_string(next++) + name;
 }
 
 class Cluster {
@@ -49,7 +49,7 @@ class Cluster {
       options.table_threads = 1 + s % 2;
       options.deadline = shape.deadline;
       options.security = shape.security;
-      options.checkpoints = testing::TempDir();
+      options.checkpoints = ::testing::TempDir();
       if (shape.unix_socket) options.unix_socket = scratch_path(".sock");
       servers_.push_back(PsServer::start(options));
     }
@@ -66,7 +66,7 @@ class Cluster {
     options.data_listen = server(s).data_address();
     options.deadline = shape_.deadline;
     options.security = shape_.security;
-    options.checkpoints = testing::TempDir();
+    options.checkpoints = ::testing::TempDir();
     stop_server(s);
     servers_[static_cast<std::size_t>(s)] = PsServer::start(options);
   }

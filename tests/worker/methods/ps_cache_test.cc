@@ -109,8 +109,8 @@ TEST(PsCacheTest, WhateverElseAStepDoesHasTheSameBits) {
 TEST(PsCacheTest, FewerRowsThanABatchNeedsAreRefusedWithTheNumber) {
   const ServedRun run =
       run_with_servers(job_with_cache({"strategy.ps.cache_rows=20"}), 1, 1, skewed_rows(480));
-  EXPECT_THAT(run.workers[0].error, testing::HasSubstr("strategy.ps.cache_rows is 20"));
-  EXPECT_THAT(run.workers[0].error, testing::HasSubstr("set 48 or more"));
+  EXPECT_THAT(run.workers[0].error, ::testing::HasSubstr("strategy.ps.cache_rows is 20"));
+  EXPECT_THAT(run.workers[0].error, ::testing::HasSubstr("set 48 or more"));
 }
 
 TEST(PsCacheTest, WithoutRoundsRowsAreAsOldAsAskedForAtMost) {
