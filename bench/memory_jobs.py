@@ -18,6 +18,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import urllib.request
@@ -90,16 +91,18 @@ class MostHeld(threading.Thread):
 
     def __init__(self, port):
         super().__init__(daemon=True)
-        self.port, self.over, self.most = port, threading.Event(), 0
+        self.port, self.over, self.most, self.why = port, threading.Event(), 0, "no answer"
 
     def run(self):
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         while not self.over.wait(0.05):
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=1) as answer:
-                    found = re.findall(r"^braid_device_memory_held_bytes.* ([\d.e+]+)$", answer.read().decode(), re.M)
+                with direct.open(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
+                    found = re.findall(r"^braid_device_memory_held_bytes.* (\S+)$", answer.read().decode(), re.M)
                 self.most = max([self.most, *(float(x) / 2**20 for x in found)])
-            except OSError:
-                pass
+                self.why = "" if self.most else "the answer says nothing of the device's memory"
+            except OSError as error:
+                self.why = self.why and str(error)
 
 
 def run(args, job, folder, way, arena):
@@ -119,6 +122,8 @@ def run(args, job, folder, way, arena):
     with open(steps, encoding="utf-8") as file:
         losses = [json.loads(line)["loss"] for line in file]
     os.remove(steps)
+    if held.why and args.device == "CUDA":
+        print(f"{way}: memory held is not known: {held.why}", file=sys.stderr)
     return result["seconds"] / result["steps"], held.most, losses
 
 
