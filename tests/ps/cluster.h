@@ -25,7 +25,8 @@ inline WaitContext soon() { return WaitContext::with_timeout(std::chrono::second
 
 inline std::string scratch_path(const std::string& name) {
   static std::atomic<int> next{0};
-  return ::testing::TempDir() + "braid-ps-" + std::to_string(::getpid()) + "-" + std::to_string(next++) + name;
+  return ::testing::TempDir() + "braid-ps-" + std::to_string(::getpid()) + "-" + std::to_string(next++) +
+         name;
 }
 
 class Cluster {
