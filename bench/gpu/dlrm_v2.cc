@@ -10,10 +10,12 @@
 //
 // usage: gpu_dlrm_v2 [--batches 6912,65536] [--optimizers rowwise,adagrad] [--max-rows 0] [--zipf 0,1.05]
 //     [--precisions TF32,BF16] [--streams 1,4] [--steps 20] [--rounds 5] [--profile] [--top 10] [--plan]
-//     [--rows train_data.bin]
+//     [--rows train_data.bin] [--learning-rate 4e-3] [--losses]
 // --rows: batches are the first ones of such a file (`braid data mlperf-dlrm`), and --zipf only names them.
+// --losses: the loss of each step, from the first on, in a line.
 // --plan: what the compiler makes of the steps; needs no GPU.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -36,8 +38,9 @@ struct Options {
   std::string precisions = "TF32,BF16", rows;
   std::int64_t max_rows = 0;
   int steps = 20, rounds = 5;
+  float learning_rate = 4e-3F;
   std::size_t top = 10;
-  bool profile = false, no_fusion = false, plan = false;
+  bool profile = false, no_fusion = false, plan = false, losses = false;
 };
 
 Training training_of(const Options& options, const std::string& optimizer, std::int64_t batch) {
@@ -147,7 +150,8 @@ void measure(const Options& options, const std::string& optimizer, std::int64_t 
   if (options.plan)
     return print_plan(optimizer, batch, precision, *compile(training.graph, training.request, compiling));
   const std::shared_ptr<Accelerator> device = open_cuda({.tf32 = precision != "FP32"});
-  TimedSteps steps(training, compiling, device, {.learning_rate = 4e-3F, .stays_zero = is_table});
+  TimedSteps steps(training, compiling, device,
+                   {.learning_rate = options.learning_rate, .stays_zero = is_table});
   for (const double zipf : skews) {
     std::vector<std::vector<Tensor>> batches;
     for (std::uint64_t seed = 1; seed <= 4; ++seed)
@@ -164,6 +168,7 @@ void measure(const Options& options, const std::string& optimizer, std::int64_t 
         optimizer, options.max_rows, precision, zipf, batch, streams, us, times.front(), times.back(),
         static_cast<double>(batch) / us, steps.losses().back(),
         static_cast<double>(device->bytes_in_use()) / (1 << 30));
+    if (options.losses) fmt::print("  losses {:.6g}\n", fmt::join(steps.losses(), " "));
     std::fflush(stdout);
     if (options.profile) profile(steps, batches, *device, us, options.top);
   }
@@ -185,6 +190,8 @@ int run(int argc, char** argv) {
   app.add_option("--precisions", options.precisions);
   app.add_option("--rows", options.rows)->check(CLI::ExistingFile);
   app.add_option("--top", options.top);
+  app.add_option("--learning-rate", options.learning_rate);
+  app.add_flag("--losses", options.losses);
   app.add_flag("--no-fusion", options.no_fusion);
   app.add_flag("--profile", options.profile);
   app.add_flag("--plan", options.plan);

@@ -1,7 +1,7 @@
 // What clipping gradients by their global norm takes beside L2Loss:
 //   braid.RowsL2Loss(indices [n], values [n, row...]), attribute rows: half the sum of squares of the rows
 //     of a sparse gradient, where rows of equal indices are summed first, in the order of their positions;
-//     with the attribute skip_negative rows of negative indices are left out
+//     with the attribute skip_negative rows of negative indices are left out; values may be of 16 bits
 //   braid.ClipScale(half squares...), attributes clip_norm and scaled: min(1, clip_norm / norm) with
 //     norm = s sqrt(2 (sum of the inputs)), where s is StepParams::grad_scale or, unless `scaled`, 1.
 //     Of a norm that is infinite or not a number it is NaN, as in TensorFlow, so that it shows.
@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/index_groups.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/row_sums.h"
@@ -106,7 +107,7 @@ void register_clip_by_norm(OpRegistry& registry) {
   rows.infer = infer_rows;
   rows.no_gradient_reason = reason;
   rows.cpu = prepare_rows;
-  registry.add(std::move(rows));
+  registry.add(takes_halves(std::move(rows), {.kind = HalfKind::Follower, .inputs = {1}}));
 
   OpDef scale;
   scale.name = "braid.ClipScale";

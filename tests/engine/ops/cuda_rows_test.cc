@@ -1,10 +1,11 @@
-// Rows joined by indices that repeat (common/cuda/row_groups.h), of so many columns that a thread takes
-// several at once: the host's results, of runs within a chunk, over some and over all of them.
+// Rows joined by indices that repeat (common/cuda/row_groups.h, optimizer/row_runs.cuh), of so many columns
+// that a thread takes several at once: the host's results, of runs within a chunk, over some and over all.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 
+#include "engine/ops/common/index_groups.h"
 #include "tests/engine/ops/cuda_runner.h"
 #include "tests/support/missing.h"
 
@@ -46,6 +47,28 @@ TEST(CudaRows, OfManyColumnsAreJoinedAsTheHostDoes) {
         ASSERT_TRUE(device.on_device);
         EXPECT_EQ(to_doubles(host.outputs[0]), to_doubles(device.outputs[0]));
       }
+  }
+}
+
+/// What a table's gradient adds to the norm of all: rows that are named once, a popular one, and one that all
+/// positions name. Steps give the same bits, launched or replayed.
+TEST(CudaRows, SquaresAreThoseOfTheHost) {
+  if (!cuda_device()) GTEST_SKIP() << missing::kCudaDevice;
+  const OpDef& def = OpRegistry::global().require("braid.RowsL2Loss");
+  for (const Rows& size : {Rows{300000, 100000, 1}, Rows{40000, 700, 512}, Rows{9000, 5000, 1024},
+                           Rows{70000, 1, 64}, Rows{20001, 90, 515}, Rows{31, 4, 3}, Rows{33, 1, 4}}) {
+    SCOPED_TRACE(std::to_string(size.updates) + " rows of " + std::to_string(size.width) + " columns");
+    const OpCase c{.label = "squares",
+                   .inputs = {indices_of(size),
+                              converted(random_f64({size.updates, size.width}, 3, -1, 1), DType::Float32)},
+                   .attrs = {{"rows", size.rows}, {kSkipNegative, true}}};
+    const double host = to_doubles(run_program(def, c, Domain::Host, 1).outputs[0])[0];
+    const Results once = run_program(def, c, Domain::Device, 1),
+                  often = run_program(def, c, Domain::Device, 4);
+    ASSERT_TRUE(once.on_device);
+    const double device = to_doubles(once.outputs[0])[0];
+    EXPECT_NEAR(device, host, 1e-5 * host);
+    EXPECT_EQ(to_doubles(often.outputs[0])[0], device);
   }
 }
 
