@@ -73,6 +73,8 @@ constexpr auto kPasses = std::to_array<Pass>({
      "plain gradient descent as the last step of the product that is the gradient"},
     {"gemm_layout", "rewrite", kDevice, assign_gemm_layout,
      "gradients lie as the products that sum over their rows read them"},
+    {"update_factors", "rewrite", kDevice, find_update_factors,
+     "updates multiply gradients by the number that clips them"},
     {"batch_norm", "rewrite", kDevice, split_batch_norms,
      "with regions: batch norm as elementwise nodes and sums"},
     {"mixed_precision", "rewrite", kAll, mix_precision,

@@ -1,10 +1,11 @@
 // On a device, small updates cost their launches: replaces groups of braid.ApplyOptimizer and of
 // braid.SparseApplyOptimizer nodes with one node for many variables each. A group has one optimizer with
-// equal attributes, gradients of one type, the same control inputs and, where gradients arrive from
-// elsewhere, one arrival, so that no update waits for another exchange than its own; sparse groups also have
-// one row width. Hand-set streams of the members are given up. Left alone are updates that another node waits
-// for or is colocated with (so the rest have no successors, and grouping them makes no cycle), large dense
-// ones, which fill a device by themselves, and a second update of a variable. A rule of groups (rule.h).
+// equal attributes, gradients of one type and factor, the same control inputs and, where gradients arrive
+// from elsewhere, one arrival, so that no update waits for another exchange than its own; sparse groups also
+// have one row width. Hand-set streams of the members are given up. Left alone are updates that another node
+// waits for or is colocated with (so the rest have no successors, and grouping them makes no cycle), large
+// dense ones, which fill a device by themselves, and a second update of a variable. A rule of groups
+// (rule.h).
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -59,6 +60,7 @@ class UpdateGroups {
     std::int64_t width;
     bool skip_negative, has_bags, weighted;
     DType values;
+    ValueRef factor;  // or not valid
     auto operator<=>(const Key&) const = default;
   };
   struct Group {
@@ -120,7 +122,8 @@ class UpdateGroups {
             node.attrs.get(kSkipNegative, false),
             in.has_bags,
             in.weighted,
-            graph_.info(node.inputs[static_cast<std::size_t>(in.values(0))]).dtype};
+            graph_.info(node.inputs[static_cast<std::size_t>(in.values(0))]).dtype,
+            node.attrs.get(kHasFactor, false) ? node.inputs.back() : ValueRef{}};
     std::sort(key.control_inputs.begin(), key.control_inputs.end());
     const std::int64_t rows = by_rows ? shape[0] + 1 : 0, elements = by_rows ? 0 : shape.elements();
     std::vector<std::string> variables;
@@ -150,12 +153,15 @@ class UpdateGroups {
     many.attrs = first.attrs;
     many.control_inputs = first.control_inputs;
     many.device = first.device;
+    const std::ptrdiff_t factors = first.attrs.get(kHasFactor, false) ? 1 : 0;
+    const ValueRef factor = first.inputs.back();
     std::vector<std::int64_t> hots;
     for (const NodeId member : members) {
       const Node& node = graph_.node(member);
-      many.inputs.insert(many.inputs.end(), node.inputs.begin(), node.inputs.end());
+      many.inputs.insert(many.inputs.end(), node.inputs.begin(), node.inputs.end() - factors);
       hots.push_back(node.attrs.get(kHots, std::vector<std::int64_t>{1})[0]);
     }
+    if (factors > 0) many.inputs.push_back(factor);
     if (std::any_of(hots.begin(), hots.end(), [](std::int64_t hot) { return hot != 1; }))
       many.attrs.set(kHots, std::move(hots));
     plan_.domains.push_back(Domain::Device);

@@ -63,6 +63,9 @@ void fuse_sgd_epilogue(Plan& plan);
 /// On a device: gradients of layers lie as the products that sum over their rows like it.
 void assign_gemm_layout(Plan& plan);
 
+/// On a device: updates multiply gradients by the number that clips them, not a node before each.
+void find_update_factors(Plan& plan);
+
 /// On a device that fuses: batch norm as elementwise nodes and sums, which regions take in.
 void split_batch_norms(Plan& plan);
 /// Where asked for: products read halves, and what lies between them is stored so (mixed_precision.cc).

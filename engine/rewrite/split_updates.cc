@@ -72,7 +72,9 @@ void take_apart(Rewrite& r, NodeId id, Groupings& groupings) {
     tables.indices.push_back(input(in.gradient(v)));
     tables.rows.push_back(infos[static_cast<std::size_t>(in.handle(v))].shape[0]);
   }
+  const ValueRef last = node.inputs.back();  // the grouping is a node more
   inputs.push_back({grouping_of(r, node, std::move(tables), groupings), 0});
+  if (in.has_factor) inputs.push_back(last);
   Node& update = r.graph.mutable_node(id);
   update.op = &OpRegistry::global().require("braid.SparseApplyGrouped");
   update.inputs = std::move(inputs);

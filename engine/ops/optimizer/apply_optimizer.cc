@@ -3,7 +3,8 @@
 // for any number of variables, whose inputs follow one another (engine/ops/optimizer/update_inputs.h).
 // braid.ApplyOptimizerTo(handle, slots..., gradient) -> slots takes the slots as values, which lie elsewhere
 // between steps (worker/step/offload.h), and gives the new ones, in their place where it can.
-// Learning rate, gradient scale and step number come from StepParams.
+// Learning rate, gradient scale and step number come from StepParams. The first two may have a factor
+// (engine/ops/optimizer/update_inputs.h).
 #include <cstring>
 
 #include "engine/ops/common/shape_rules.h"
@@ -19,7 +20,7 @@ PreparedKernel prepare(const PrepareContext& c) {
   for (int v = 0; v < in.variables; ++v)
     elements.push_back(c.inputs[static_cast<std::size_t>(in.handle(v))].shape.elements());
   return serial_kernel([in, elements = std::move(elements), pool = &c.pool](const KernelArgs& a) {
-    const PreparedUpdate update = step_update(in.spec, *a.params);
+    const PreparedUpdate update = step_update(in.spec, *a.params, in.factor_of(a));
     for (int v = 0; v < in.variables; ++v)
       apply_dense(
           *pool, VariableRun(a, static_cast<std::size_t>(in.slots), in.handle(v)),

@@ -28,7 +28,7 @@ struct Variables {
   int count = 0;
   Variable at[kMost];
 };
-static_assert(sizeof(Variables) + sizeof(OptimizerSpec) + sizeof(void*) <= 4096);
+static_assert(sizeof(Variables) + sizeof(OptimizerSpec) + 2 * sizeof(void*) <= 4096);
 
 template <class Formula, bool kBasic>
 __device__ void update_tile(const PreparedUpdate& shared, const Variable& v, std::int64_t begin,
@@ -51,9 +51,9 @@ __device__ void update_tile(const PreparedUpdate& shared, const Variable& v, std
 template <bool kBasic>
 __global__ void __launch_bounds__(cuda::kThreads)
     update_kernel(const __grid_constant__ Variables variables, const __grid_constant__ OptimizerSpec spec,
-                  const StepParams* params) {
+                  const StepParams* params, const float* factor) {
   __shared__ PreparedUpdate u;
-  cuda::load_update(u, spec, params);
+  cuda::load_update(u, spec, params, factor);
   const auto block = static_cast<std::int32_t>(blockIdx.x);
   const Variable& v = cuda::part_of_block(variables, block);
   const std::int64_t begin = static_cast<std::int64_t>(block - v.first_block) * kTile;
@@ -92,7 +92,8 @@ PreparedKernel prepare(const PrepareContext& c) {
     const auto flush = [&] {
       if (blocks != 0)
         cuda::launch(is_basic(in.spec) ? update_kernel<true> : update_kernel<false>,
-                     static_cast<unsigned>(blocks), cuda::kThreads, 0, a.stream, table, in.spec, a.params);
+                     static_cast<unsigned>(blocks), cuda::kThreads, 0, a.stream, table, in.spec, a.params,
+                     in.factor_of(a));
       table.count = 0;
       blocks = 0;
     };
@@ -122,7 +123,8 @@ PreparedKernel prepare_to(const PrepareContext& c) {
       v.packed = v.packed && cuda::is_aligned16(v.slots[s]);
     }
     cuda::launch(is_basic(in.spec) ? update_kernel<true> : update_kernel<false>,
-                 static_cast<unsigned>(blocks), cuda::kThreads, 0, a.stream, table, in.spec, a.params);
+                 static_cast<unsigned>(blocks), cuda::kThreads, 0, a.stream, table, in.spec, a.params,
+                 nullptr);
   };
   return kernel;
 }

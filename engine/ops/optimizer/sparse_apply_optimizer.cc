@@ -95,7 +95,7 @@ PreparedKernel prepare(const PrepareContext& c) {
   kernel.run = [in, tables = std::move(tables), bags = bag_counts(c, in), pool = &c.pool,
                 place = place_of(c.node), name = c.node.op->name,
                 padded = c.attr(kSkipNegative, false)](const KernelArgs& a) {
-    const PreparedUpdate update = step_update(in.spec, *a.params);
+    const PreparedUpdate update = step_update(in.spec, *a.params, in.factor_of(a));
     for (int v = 0; v < in.variables; ++v) {
       const Table& t = tables[static_cast<std::size_t>(v)];
       if (in.has_bags)
@@ -117,8 +117,8 @@ PreparedKernel prepare_grouped(const PrepareContext& c) {
   kernel.scratch_bytes = scratch_bytes(tables, in);
   kernel.run = [in, tables = std::move(tables), bags = bag_counts(c, in), pool = &c.pool,
                 place = place_of(c.node)](const KernelArgs& a) {
-    const PreparedUpdate update = step_update(in.spec, *a.params);
-    const auto* entries = a.in<std::int64_t>(in.variables * in.stride());
+    const PreparedUpdate update = step_update(in.spec, *a.params, in.factor_of(a, true));
+    const auto* entries = a.in<std::int64_t>(in.entries());
     auto* own = static_cast<std::uint64_t*>(a.scratch);
     EntryBase base;
     for (int v = 0; v < in.variables; ++v) {

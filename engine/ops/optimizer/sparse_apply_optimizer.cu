@@ -37,12 +37,12 @@ template <class V, int kPack, bool kBasic>
 __global__ void __launch_bounds__(cuda::kThreads, kBasic ? kBlocksByElement : 1)
     update_rows_kernel(const __grid_constant__ cuda::RowTables tables,
                        const __grid_constant__ cuda::RowRuns runs, const __grid_constant__ OptimizerSpec spec,
-                       const StepParams* params) {
+                       const StepParams* params, const float* factor) {
   __shared__ PreparedUpdate shared;
   __shared__ cuda::RowTile tile;
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * cuda::kThreads;
   const int starts = cuda::load_tile(tile, tables, runs, first);
-  cuda::load_update(shared, spec, params);
+  cuda::load_update(shared, spec, params, factor);
   const PreparedUpdate u = shared;
   const Lanes lanes(runs.lanes);
   for (int s = lanes.group; s < starts; s += lanes.groups) {
@@ -68,13 +68,14 @@ template <class V, int kPack, bool kBasic>
 __global__ void __launch_bounds__(cuda::kThreads, kBasic ? kBlocksByRow : 1)
     update_whole_rows_kernel(const __grid_constant__ cuda::RowTables tables,
                              const __grid_constant__ cuda::RowRuns runs,
-                             const __grid_constant__ OptimizerSpec spec, const StepParams* params) {
+                             const __grid_constant__ OptimizerSpec spec, const StepParams* params,
+                             const float* factor) {
   using Elements = cuda::Pack<float, kPack>;
   __shared__ PreparedUpdate shared;
   __shared__ cuda::RowTile tile;
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * cuda::kThreads;
   const int starts = cuda::load_tile(tile, tables, runs, first);
-  cuda::load_update(shared, spec, params);
+  cuda::load_update(shared, spec, params, factor);
   const PreparedUpdate u = shared;
   const Lanes lanes(runs.lanes);
   const std::int64_t width = tables.width, at_once = runs.lanes * kPack;
@@ -160,8 +161,8 @@ class Batch {
            sizeof(float);
   }
 
-  /// `entries` are those of the op.
-  void run(const KernelArgs& a, const std::uint64_t* entries, void* scratch) const {
+  /// `entries` are those of the op; `factor` may be null.
+  void run(const KernelArgs& a, const std::uint64_t* entries, const float* factor, void* scratch) const {
     if (entries_ == 0 || width_ == 0) return;
     cuda::RowTables tables;
     tables.width = width_;
@@ -170,9 +171,9 @@ class Batch {
     entries += first_entry_;
     with_values([&]<class V>() {
       if (packed)
-        update<V, 4>(a, tables, entries, static_cast<float*>(scratch));
+        update<V, 4>(a, tables, entries, factor, static_cast<float*>(scratch));
       else
-        update<V, 1>(a, tables, entries, static_cast<float*>(scratch));
+        update<V, 1>(a, tables, entries, factor, static_cast<float*>(scratch));
     });
   }
 
@@ -212,7 +213,7 @@ class Batch {
 
   template <class V, int kPack>
   void update(const KernelArgs& a, const cuda::RowTables& tables, const std::uint64_t* entries,
-              float* partials) const {
+              const float* factor, float* partials) const {
     const cuda::RowRuns runs = cuda::runs_of(entries, partials, entries_, width_, kPack);
     cuda::sum_long_runs<V, kPack>(a.stream, tables, runs);
     const bool basic = is_basic(in_.spec);
@@ -221,7 +222,7 @@ class Batch {
         basic ? update_whole_rows_kernel<V, kPack, true> : update_whole_rows_kernel<V, kPack, false>;
     const std::int64_t blocks = (runs.n + cuda::kThreads - 1) / cuda::kThreads;
     cuda::launch(in_.spec.row_wise ? whole_rows_kernel : rows_kernel, static_cast<unsigned>(blocks),
-                 cuda::kThreads, 0, a.stream, tables, runs, in_.spec, a.params);
+                 cuda::kThreads, 0, a.stream, tables, runs, in_.spec, a.params, factor);
   }
 
   UpdateInputs in_;
@@ -254,8 +255,8 @@ class GroupedUpdate {
   }
 
   std::size_t scratch_bytes() const { return scratch_bytes_; }
-  void run(const KernelArgs& a, const std::uint64_t* entries, void* scratch) const {
-    for (const Batch& batch : batches_) batch.run(a, entries, scratch);
+  void run(const KernelArgs& a, const std::uint64_t* entries, const float* factor, void* scratch) const {
+    for (const Batch& batch : batches_) batch.run(a, entries, factor, scratch);
   }
 
  private:
@@ -275,7 +276,7 @@ PreparedKernel prepare(const PrepareContext& c) {
     auto* const entries = static_cast<std::uint64_t*>(a.scratch);
     void* const rest = static_cast<char*>(a.scratch) + entries_bytes;
     grouping.run(a, in.gradient(0), in.stride(), rest, entries);
-    update.run(a, entries, rest);
+    update.run(a, entries, in.factor_of(a), rest);
   };
   return kernel;
 }
@@ -285,8 +286,8 @@ PreparedKernel prepare_grouped(const PrepareContext& c) {
   GroupedUpdate update(c, in);
   PreparedKernel kernel;
   kernel.scratch_bytes = update.scratch_bytes();
-  kernel.run = [entries = in.variables * in.stride(), update = std::move(update)](const KernelArgs& a) {
-    update.run(a, a.in<std::uint64_t>(entries), a.scratch);
+  kernel.run = [in, update = std::move(update)](const KernelArgs& a) {
+    update.run(a, a.in<std::uint64_t>(in.entries()), in.factor_of(a, true), a.scratch);
   };
   return kernel;
 }

@@ -9,14 +9,15 @@ namespace braid::cuda {
 
 inline constexpr int kSlots = optim::kMostSlots;
 
-/// The update of this step in shared memory. All threads of the block call it.
+/// The update of this step in shared memory, whose gradients are multiplied by `factor` unless it is null.
+/// All threads of the block call it.
 __device__ inline void load_update(PreparedUpdate& shared, const OptimizerSpec& spec,
-                                   const StepParams* params) {
+                                   const StepParams* params, const float* factor = nullptr) {
   // Adam's powers are many operations, so one thread does them.
   if (threadIdx.x == 0)
-    shared = optim::prepared(
-        spec,
-        {.learning_rate = params->learning_rate, .grad_scale = params->grad_scale, .step = params->step});
+    shared = optim::prepared(spec, {.learning_rate = params->learning_rate,
+                                    .grad_scale = params->grad_scale * (factor ? *factor : 1.0F),
+                                    .step = params->step});
   __syncthreads();
 }
 

@@ -19,9 +19,10 @@ UpdateInputs layout_of(const Node& node, int inputs, int gradient_inputs) {
   in.has_indices = gradient_inputs == 2;
   in.has_bags = node.attrs.get(kHasBags, false);
   in.weighted = node.attrs.get(kWeighted, false);
+  in.has_factor = node.attrs.get(kHasFactor, false);
   in.hots = node.attrs.get<std::vector<std::int64_t>>(kHots, {});
   in.gradient_inputs = gradient_inputs + (in.has_bags ? 1 : 0) + (in.weighted ? 1 : 0);
-  in.variables = inputs / in.stride();
+  in.variables = (inputs - (in.has_factor ? 1 : 0)) / in.stride();
   return in;
 }
 
@@ -97,11 +98,21 @@ void check_hots(const InferContext& c, const UpdateInputs& in) {
   if (in.has_bags) c.fail("hots and has_bags exclude each other");
 }
 
+/// Of `before` inputs and the factor, where there is one.
+void check_factor(const InferContext& c, const UpdateInputs& in, int before) {
+  if (!in.has_factor) return;
+  require_dtype(c, before, {DType::Float32});
+  c.require_rank(before, 0);
+}
+
 void infer_grouped(InferContext& c) {
   const UpdateInputs in = layout_of(c.node(), c.inputs(), 1);
-  if (in.variables < 1 || c.inputs() != in.stride() * in.variables + 1)
-    c.fail(fmt::format("{} takes {} inputs for each variable and the entries, got {}",
-                       optimizer_name(in.spec.kind), in.stride(), c.inputs()));
+  const int entries = in.entries();
+  if (in.variables < 1 || c.inputs() != entries + 1 + (in.has_factor ? 1 : 0))
+    c.fail(fmt::format("{} takes {} inputs for each variable and the entries{}, got {}",
+                       optimizer_name(in.spec.kind), in.stride(), in.has_factor ? ", and a factor" : "",
+                       c.inputs()));
+  check_factor(c, in, entries + 1);
   check_hots(c, in);
   std::int64_t rows = 0;
   for (int v = 0; v < in.variables; ++v) {
@@ -109,7 +120,6 @@ void infer_grouped(InferContext& c) {
     const std::int64_t n = check_rows(c, in, v, Shape::kUnknown);
     rows = n < 0 || rows < 0 ? Shape::kUnknown : rows + n;
   }
-  const int entries = c.inputs() - 1;
   c.require_rank(entries, 1);
   require_dtype(c, entries, {DType::Int64});
   if (rows >= 0 && c.shape(entries).has_rank() && c.shape(entries)[0] >= 0 && c.shape(entries)[0] != rows)
@@ -136,7 +146,7 @@ Cost cost_of(const InferContext& c, int gradient_inputs) {
 /// Values are added up and applied; the entries are read.
 Cost cost_of_grouped(const InferContext& c, std::span<const OutputInfo>) {
   Cost cost = cost_of(c, 1);
-  cost.bytes += known_bytes({DType::Int64, c.shape(c.inputs() - 1)});
+  cost.bytes += known_bytes({DType::Int64, c.shape(layout_of(c.node(), c.inputs(), 1).entries())});
   return cost;
 }
 
@@ -144,12 +154,14 @@ Cost cost_of_grouped(const InferContext& c, std::span<const OutputInfo>) {
 
 UpdateInputs infer_update(const InferContext& c, int gradient_inputs) {
   const UpdateInputs in = layout_of(c.node(), c.inputs(), gradient_inputs);
-  const int expected = in.stride() * (takes_many(*c.node().op) ? std::max(in.variables, 1) : 1);
+  const int of_variables = in.stride() * (takes_many(*c.node().op) ? std::max(in.variables, 1) : 1);
+  const int expected = of_variables + (in.has_factor ? 1 : 0);
   if (c.inputs() != expected)
     c.fail(fmt::format("{} takes {} inputs, got {}", optimizer_name(in.spec.kind),
                        takes_many(*c.node().op) ? fmt::format("{} for each variable", in.stride())
                                                 : std::to_string(expected),
                        c.inputs()));
+  check_factor(c, in, of_variables);
   check_hots(c, in);
   for (int v = 0; v < in.variables; ++v) {
     check_handles(c, in, v, gradient_inputs == 2);
@@ -192,9 +204,10 @@ bool updates_float32(const Node& node, std::span<const OutputInfo> inputs, int g
   return true;
 }
 
-PreparedUpdate step_update(const OptimizerSpec& spec, const StepParams& params) {
-  return prepare_update(
-      spec, {.learning_rate = params.learning_rate, .grad_scale = params.grad_scale, .step = params.step});
+PreparedUpdate step_update(const OptimizerSpec& spec, const StepParams& params, const float* factor) {
+  return prepare_update(spec, {.learning_rate = params.learning_rate,
+                               .grad_scale = params.grad_scale * (factor ? *factor : 1.0F),
+                               .step = params.step});
 }
 
 void require_handle(const InferContext& c, int input) {
@@ -214,7 +227,7 @@ OpDef writing_op(std::string name, int min_inputs, int max_inputs, PrepareFn cpu
 }
 
 OpDef update_op(std::string name, int gradient_inputs, bool many, PrepareFn cpu) {
-  const int most = 1 + optim::kMostSlots + gradient_inputs + (gradient_inputs == 2 ? 2 : 0);
+  const int most = 1 + optim::kMostSlots + gradient_inputs + (gradient_inputs == 2 ? 2 : 0) + 1;
   OpDef def = writing_op(std::move(name), 1 + gradient_inputs, many ? -1 : most, std::move(cpu));
   def.infer = [gradient_inputs](InferContext& c) { infer_update(c, gradient_inputs); };
   def.cost = [gradient_inputs](const InferContext& c, std::span<const OutputInfo>) {

@@ -7,7 +7,8 @@
 //   attribute hots       of each variable how many indices, one after another, share a row of its values
 //   attribute has_bags   further inputs [n] int32 of each variable: which row of its values an index has
 //   attribute weighted   further inputs [n] float32, behind those: what that row is multiplied by
-// The slot of a row-wise optimizer (base/optim.h) is [rows]. Thread rule: pure functions.
+// With the attribute has_factor the last input of all is a float32 number that all gradients are multiplied
+// by. The slot of a row-wise optimizer (base/optim.h) is [rows]. Thread rule: pure functions.
 #pragma once
 
 #include "base/optim.h"
@@ -18,13 +19,14 @@ namespace braid {
 inline constexpr const char* kHots = "hots";
 inline constexpr const char* kHasBags = "has_bags";
 inline constexpr const char* kWeighted = "weighted";
+inline constexpr const char* kHasFactor = "has_factor";
 
 struct UpdateInputs {
   OptimizerSpec spec;
   int slots = 0;
   int gradient_inputs = 1;
   int variables = 1;
-  bool has_indices = false, has_bags = false, weighted = false;
+  bool has_indices = false, has_bags = false, weighted = false, has_factor = false;
   std::vector<std::int64_t> hots = {};  // by variable; empty: all 1
 
   int stride() const { return 1 + slots + gradient_inputs; }
@@ -34,6 +36,15 @@ struct UpdateInputs {
   int values(int variable) const { return gradient(variable) + (has_indices ? 1 : 0); }
   int bags(int variable) const { return has_bags ? values(variable) + 1 : -1; }
   int weights(int variable) const { return weighted ? values(variable) + (has_bags ? 2 : 1) : -1; }
+  /// Where rows are grouped.
+  int entries() const { return variables * stride(); }
+  int factor(bool grouped = false) const {
+    return has_factor ? variables * stride() + (grouped ? 1 : 0) : -1;
+  }
+  /// The factor among the inputs of a kernel, or null.
+  const float* factor_of(const KernelArgs& a, bool grouped = false) const {
+    return has_factor ? a.in<float>(factor(grouped)) : nullptr;
+  }
   std::int64_t hot(int variable) const { return hots.empty() ? 1 : hots[static_cast<std::size_t>(variable)]; }
   /// How many indices a variable's rows have, from the first dimensions of its inputs.
   std::int64_t indices(std::span<const OutputInfo> inputs, int variable) const {
@@ -57,8 +68,9 @@ std::vector<int> value_inputs(const Node& node, int gradient_inputs);
 /// Whether the inputs that are variables hold float32: what kernels on a device take.
 bool updates_float32(const Node& node, std::span<const OutputInfo> inputs, int gradient_inputs);
 
-/// The update of one step.
-PreparedUpdate step_update(const OptimizerSpec& spec, const StepParams& params);
+/// The update of one step, whose gradients are multiplied by `factor` unless it is null.
+PreparedUpdate step_update(const OptimizerSpec& spec, const StepParams& params,
+                           const float* factor = nullptr);
 
 /// Fails unless the input is a variable's handle.
 void require_handle(const InferContext& c, int input);

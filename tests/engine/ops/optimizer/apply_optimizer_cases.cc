@@ -199,6 +199,31 @@ void add_long_runs(OpCaseTable& table) {
     }
 }
 
+/// Behind all other inputs a number that gradients are multiplied by.
+void add_factors(OpCaseTable& table) {
+  using enum OptimizerKind;
+  const auto add = [&](const std::string& op, OpCase made) {
+    made.label += " by a factor";
+    made.attrs.set("has_factor", true);
+    made.inputs.push_back(f32({}, {0.3F}));
+    table.add(op, std::move(made));
+  };
+  for (const OptimizerSpec& spec :
+       {OptimizerSpec{.kind = Sgd}, OptimizerSpec{.kind = Adam, .clip_value = 0.2F},
+        OptimizerSpec{.kind = Adagrad, .adagrad_epsilon = 1e-3F, .row_wise = true}}) {
+    const OpCase sparse = of(spec, {40, 8}, {random_i64({300}, 4, 0, 40), f32_of({300, 8}, 6)});
+    const OpCase two = both(sparse, of(spec, {7, 8}, {random_i64({50}, 5, 0, 7), f32_of({50, 8}, 7)}));
+    add("braid.SparseApplyOptimizer", sparse);
+    add("braid.SparseApplyOptimizerMany", two);
+    add("braid.SparseApplyGrouped", grouped(two));
+    add("braid.SparseApplyOptimizer", of_any_bags(spec, {9, 8}, 7, 90, true, true));
+    if (spec.row_wise) continue;
+    const OpCase dense = of(spec, {41, 5}, {f32_of({41, 5}, 3)});
+    add("braid.ApplyOptimizer", dense);
+    add("braid.ApplyOptimizerMany", both(dense, of(spec, {6}, {f32_of({6}, 4)})));
+  }
+}
+
 }  // namespace
 
 BRAID_OP_CASES(apply_optimizer) {
@@ -219,6 +244,7 @@ BRAID_OP_CASES(apply_optimizer) {
   add_large(table);
   add_bags(table);
   add_long_runs(table);
+  add_factors(table);
 }
 
 }  // namespace braid::testing

@@ -206,7 +206,8 @@ std::vector<Tensor> grouped_update(const OpCase& c, int pool_width) {
   std::vector<Tensor> inputs, indices;
   std::vector<int> variables;
   std::vector<std::int64_t> rows;
-  for (std::size_t i = 0; i < c.inputs.size(); i += handles + 2 + further) {
+  const bool has_factor = c.attrs.get("has_factor", false);
+  for (std::size_t i = 0; i + (has_factor ? 1 : 0) < c.inputs.size(); i += handles + 2 + further) {
     for (std::size_t h = 0; h < handles; ++h) {
       variables.push_back(static_cast<int>(inputs.size()));
       inputs.push_back(c.inputs[i + h]);
@@ -216,6 +217,7 @@ std::vector<Tensor> grouped_update(const OpCase& c, int pool_width) {
     for (std::size_t g = 0; g <= further; ++g) inputs.push_back(c.inputs[i + handles + 1 + g]);
   }
   inputs.push_back(run_op("braid.GroupRows", indices, {{"rows", rows}})[0]);
+  if (has_factor) inputs.push_back(c.inputs.back());
   return update("braid.SparseApplyGrouped", std::move(inputs), variables, c.attrs, kAnyStep, pool_width);
 }
 
@@ -232,6 +234,40 @@ TEST(GroupedUpdateTest, GivesTheBitsOfTheUpdateByIndices) {
       ++compared;
     }
   EXPECT_GT(compared, 15);
+}
+
+TEST(UpdateFactorTest, MultipliesTheGradient) {
+  for (const OptimizerSpec& spec :
+       {OptimizerSpec{.kind = OptimizerKind::Adam, .weight_decay = 0.1F, .clip_value = 0.02F},
+        OptimizerSpec{.kind = OptimizerKind::Adagrad, .initial_accumulator = 0.5F}}) {
+    AttrMap plain = optimizer_attrs(spec), scaled = plain;
+    scaled.set("has_factor", true);
+    std::vector<Tensor> state{drawn_f32({9, 4}, 1)};
+    while (state.size() <= optimizer_slots(spec).size()) state.push_back(drawn_f32({9, 4}, 5, 0.5));
+    const int variables = static_cast<int>(state.size());
+    Tensor values = drawn_f32({6, 4}, 2), quarters = values.clone();
+    for (float& x : quarters.data<float>()) x /= 4;  // exact
+    const auto after = [&](const AttrMap& attrs, const Tensor& gradient, std::vector<Tensor> factor) {
+      std::vector<Tensor> inputs = state;
+      inputs.push_back(i64({6}, {7, 1, 2, 7, 1, 7}));
+      inputs.push_back(gradient);
+      inputs.insert(inputs.end(), factor.begin(), factor.end());
+      return update("braid.SparseApplyOptimizer", inputs, variables, attrs, kAnyStep);
+    };
+    const auto expected = after(plain, quarters, {}), actual = after(scaled, values, {f32({}, {0.25F})});
+    const auto unscaled = after(plain, values, {});
+    for (std::size_t i = 0; i < expected.size(); ++i) expect_same(actual[i], expected[i]);
+    EXPECT_NE(to_doubles(unscaled[1]), to_doubles(expected[1]));
+  }
+}
+
+TEST(UpdateFactorTest, IsOneNumber) {
+  AttrMap attrs = optimizer_attrs({});
+  attrs.set("has_factor", true);
+  const Tensor w = drawn_f32({3}, 1), g = drawn_f32({3}, 2);
+  EXPECT_THAT(update_refusal("braid.ApplyOptimizer", {w, g}, 1, attrs),
+              ::testing::HasSubstr("takes 3 inputs, got 2"));
+  EXPECT_THAT(update_refusal("braid.ApplyOptimizer", {w, g, g}, 1, attrs), ::testing::HasSubstr("rank 0"));
 }
 
 TEST(SparseUpdateTest, NegativeIndicesNameNoRowWhereTheyAreToBeSkipped) {

@@ -1,0 +1,125 @@
+// Which updates multiply their gradient by the number that clips it. Compiling needs no device.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/compile/compile.h"
+#include "engine/ir/op.h"
+#include "engine/ops/optimizer/optimizer_attrs.h"
+#include "engine/program/program.h"
+#include "tests/engine/testing/assumed_kernels.h"
+
+namespace braid::testing {
+namespace {
+
+class UpdateFactorsTest : public ::testing::Test {
+ protected:
+  using Ops = std::vector<std::string>;
+
+  void SetUp() override {
+    assume_cuda_kernels();
+    half_ = feed("half", DType::Float32, {});
+    scale_ = add("scale", "braid.ClipScale", {half_}, {{"clip_norm", 1.0}});
+  }
+
+  ValueRef add(const std::string& name, const std::string& op, std::vector<ValueRef> inputs, AttrMap attrs) {
+    Node node;
+    node.name = name;
+    node.op = &OpRegistry::global().require(op);
+    node.inputs = std::move(inputs);
+    node.attrs = std::move(attrs);
+    return {graph_.add(std::move(node)), 0};
+  }
+  ValueRef feed(const std::string& name, DType dtype, const Shape& shape) {
+    request_.feeds.push_back({name, dtype, shape});
+    return add(name, "Placeholder", {}, {{"dtype", dtype}, {"shape", shape}});
+  }
+  ValueRef variable(const std::string& name, const Shape& shape) {
+    return add(name, "VarHandleOp", {}, {{"dtype", DType::Float32}, {"shape", shape}});
+  }
+  ValueRef clipped(const std::string& name, ValueRef gradient) {
+    return add(name + "/clipped", "Mul", {gradient, scale_}, {});
+  }
+  void dense(const std::string& name, const Shape& shape, ValueRef gradient, OptimizerSpec spec = {}) {
+    add(name, "braid.ApplyOptimizer", {variable(name + "/w", shape), gradient}, optimizer_attrs(spec));
+    request_.targets.push_back(name);
+  }
+  void sparse(const std::string& name, std::int64_t rows, ValueRef values) {
+    const ValueRef indices = feed(name + "/i", DType::Int64, {graph_.info(values).shape[0]});
+    add(name, "braid.SparseApplyOptimizer", {variable(name + "/w", {rows, 4}), indices, values},
+        optimizer_attrs({}));
+    request_.targets.push_back(name);
+  }
+
+  /// "op of n inputs" of products and updates, sorted; "by a factor" where it has one.
+  Ops compiled(Domain domain = Domain::Device, int streams = 1) {
+    CompileOptions options;
+    options.domain = domain;
+    options.streams.count = streams;
+    Ops ops;
+    const auto program = compile(graph_, request_, options);
+    for (const ProgramOp& op : program->ops)
+      if (op.writes_variable || op.op == "Mul")
+        ops.push_back(op.op + " " + std::to_string(op.inputs.size()) +
+                      (program->graph.node(op.node).attrs.get("has_factor", false) ? " by a factor" : ""));
+    std::sort(ops.begin(), ops.end());
+    return ops;
+  }
+
+  Graph graph_;
+  CompileRequest request_;
+  ValueRef half_, scale_;
+};
+
+TEST_F(UpdateFactorsTest, UpdatesMultiplyGradientsThemselves) {
+  dense("a", {3}, clipped("a", feed("a/g", DType::Float32, {3})));
+  dense("b", {5}, clipped("b", feed("b/g", DType::Float32, {5})));
+  sparse("t", 9, clipped("t", feed("t/v", DType::Float32, {6, 4})));
+  sparse("u", 8, clipped("u", feed("u/v", DType::Float32, {2, 4})));
+  EXPECT_EQ(compiled(),
+            (Ops{"braid.ApplyOptimizerMany 5 by a factor", "braid.SparseApplyOptimizerMany 7 by a factor"}));
+  EXPECT_EQ(compiled(Domain::Device, 2),
+            (Ops{"braid.ApplyOptimizerMany 5 by a factor", "braid.SparseApplyGrouped 6 by a factor"}));
+  EXPECT_EQ(compiled(Domain::Host),
+            (Ops{"Mul 2", "Mul 2", "Mul 2", "Mul 2", "braid.ApplyOptimizer 2", "braid.ApplyOptimizer 2",
+                 "braid.SparseApplyOptimizer 3", "braid.SparseApplyOptimizer 3"}));
+}
+
+TEST_F(UpdateFactorsTest, UpdatesOfTwoFactorsAreTwoGroups) {
+  dense("a", {3}, clipped("a", feed("a/g", DType::Float32, {3})));
+  dense("b", {3}, clipped("b", feed("b/g", DType::Float32, {3})));
+  dense("c", {3}, add("c/by", "Mul", {half_, feed("c/g", DType::Float32, {3})}, {}));
+  dense("d", {3}, feed("d/g", DType::Float32, {3}));
+  EXPECT_EQ(compiled(), (Ops{"braid.ApplyOptimizer 2", "braid.ApplyOptimizer 3 by a factor",
+                             "braid.ApplyOptimizerMany 5 by a factor"}));
+}
+
+TEST_F(UpdateFactorsTest, LanesOfAProductHaveItsFactor) {
+  const ValueRef lanes = add("lanes", "Unpack", {clipped("x", feed("x", DType::Float32, {2, 6, 4}))},
+                             {{"num", std::int64_t{2}}, {"axis", std::int64_t{0}}});
+  sparse("t", 9, lanes);
+  sparse("u", 8, {lanes.node, 1});
+  EXPECT_EQ(compiled(), (Ops{"braid.SparseApplyOptimizerMany 7 by a factor"}));
+}
+
+TEST_F(UpdateFactorsTest, AProductThatOthersReadStays) {
+  const ValueRef product = clipped("a", feed("a/g", DType::Float32, {3}));
+  dense("a", {3}, product);
+  request_.fetches.push_back("a/clipped");
+  EXPECT_EQ(compiled(), (Ops{"Mul 2", "braid.ApplyOptimizer 2"}));
+}
+
+// A number that is not finite would hide in a factor where elements are left out for what they are.
+TEST_F(UpdateFactorsTest, WhereElementsMayBeLeftOutTheProductStays) {
+  dense("a", {3}, clipped("a", feed("a/g", DType::Float32, {3})), {.skip_nan = true});
+  EXPECT_EQ(compiled(), (Ops{"Mul 2", "braid.ApplyOptimizer 2"}));
+}
+
+TEST_F(UpdateFactorsTest, ProductsByVectorsStay) {
+  dense("a", {3},
+        add("a/by", "Mul", {feed("a/g", DType::Float32, {3}), feed("a/s", DType::Float32, {1})}, {}));
+  EXPECT_EQ(compiled(), (Ops{"Mul 2", "braid.ApplyOptimizer 2"}));
+}
+
+}  // namespace
+}  // namespace braid::testing
