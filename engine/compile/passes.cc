@@ -79,6 +79,8 @@ constexpr auto kPasses = std::to_array<Pass>({
      "with regions: batch norm as elementwise nodes and sums"},
     {"mixed_precision", "rewrite", kAll, mix_precision,
      "where asked for: products read 16-bit floats, and what lies between them is stored so"},
+    {"update_parts", "rewrite", kDevice, read_update_parts,
+     "sparse updates read gradients that are parts of wider tensors where they are"},
     {"attention_parts", "rewrite", kDevice, read_attention_parts,
      "attention reads parts of wider values, and writes their gradients, where they are"},
     {"attention_layouts", "rewrite", kAll, place_attention,

@@ -155,15 +155,18 @@ class UpdateGroups {
     many.device = first.device;
     const std::ptrdiff_t factors = first.attrs.get(kHasFactor, false) ? 1 : 0;
     const ValueRef factor = first.inputs.back();
-    std::vector<std::int64_t> hots;
+    std::vector<std::int64_t> hots, offsets;
     for (const NodeId member : members) {
       const Node& node = graph_.node(member);
       many.inputs.insert(many.inputs.end(), node.inputs.begin(), node.inputs.end() - factors);
       hots.push_back(node.attrs.get(kHots, std::vector<std::int64_t>{1})[0]);
+      offsets.push_back(node.attrs.get(kValueOffsets, std::vector<std::int64_t>{-1})[0]);
     }
     if (factors > 0) many.inputs.push_back(factor);
     if (std::any_of(hots.begin(), hots.end(), [](std::int64_t hot) { return hot != 1; }))
       many.attrs.set(kHots, std::move(hots));
+    if (std::any_of(offsets.begin(), offsets.end(), [](std::int64_t offset) { return offset >= 0; }))
+      many.attrs.set(kValueOffsets, std::move(offsets));
     plan_.domains.push_back(Domain::Device);
     const NodeId made = graph_.add(std::move(many));
     redirect_targets({members.begin(), members.end()}, made);

@@ -66,6 +66,9 @@ void assign_gemm_layout(Plan& plan);
 /// On a device: updates multiply gradients by the number that clips them, not a node before each.
 void find_update_factors(Plan& plan);
 
+/// On a device: sparse updates read gradients that are parts of wider tensors where they are.
+void read_update_parts(Plan& plan);
+
 /// On a device that fuses: batch norm as elementwise nodes and sums, which regions take in.
 void split_batch_norms(Plan& plan);
 /// Where asked for: products read halves, and what lies between them is stored so (mixed_precision.cc).

@@ -49,14 +49,15 @@ void apply_dense(ThreadPool& pool, const VariableRun& run, std::int64_t elements
 
 /// Where the gradients of a table's indices are.
 struct GradientRows {
-  const float* values;                 // [bags, width]
+  const float* values;                 // [bags, width], in rows of `stride`
   std::int64_t hot = 1;                // indices that share one, where there are no bags
   const std::int32_t* bags = nullptr;  // of each index
   const float* weights = nullptr;      // of each index
   std::int64_t width = 0;
+  std::int64_t stride = 0;
 
   const float* of(std::int64_t position) const {
-    return values + (bags ? bags[position] : position / hot) * width;
+    return values + (bags ? bags[position] : position / hot) * stride;
   }
 };
 

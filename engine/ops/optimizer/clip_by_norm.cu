@@ -110,6 +110,7 @@ PreparedKernel prepare_rows(const PrepareContext& c) {
                       .rows = static_cast<std::int32_t>(rows),
                       .first_row = 0,
                       .first_entry = 0,
+                      .stride = static_cast<std::int32_t>(width),
                       .by_hot = cuda::Divider(1)};
       const bool packed = width % 4 == 0 && cuda::is_aligned16(a.inputs[1]);
       with_values(type, [&]<class V>() {

@@ -8,17 +8,18 @@
 
 namespace braid::cuda {
 
-inline constexpr int kMostTables = 46;  // a kernel's arguments are 4 KiB
+inline constexpr int kMostTables = 42;  // a kernel's arguments are 4 KiB
 
 struct RowTable {
-  float* weights;              // [rows, width]
-  float* slots[kSlots];        // the same; of a row-wise optimizer [rows]
-  const void* values;          // [n, width], or of bags [bags, width], of float32 or a half
+  float* weights;        // [rows, width]
+  float* slots[kSlots];  // the same; of a row-wise optimizer [rows]
+  const void* values;    // [n, width], or of bags [bags, width], of float32 or a half, in rows of `stride`
   const std::int32_t* bags;    // [n] the row of values that an index has, or null
   const float* value_weights;  // [n] what that is multiplied by, or null
   std::int32_t rows;
   std::int32_t first_row;
   std::int32_t first_entry;
+  std::int32_t stride;
   Divider by_hot;  // where there are no bags: so many indices, one after another, have one row of values
 
   /// The row of values of an index at this position.

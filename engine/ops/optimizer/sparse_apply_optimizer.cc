@@ -4,9 +4,9 @@
 // skip_negative a negative index names no row. Values may be of 16 bits; they are summed and applied in
 // float32.
 // braid.SparseApplyOptimizerMany does so for any number of tables, whose inputs follow one another
-// (engine/ops/optimizer/update_inputs.h, also for values that are those of bags). braid.SparseApplyGrouped(
-// handle, slot handles..., values, ... of each table, entries) gets what the indices say from
-// braid.GroupRows. Learning rate, gradient scale and step number come from StepParams.
+// (engine/ops/optimizer/update_inputs.h, also for values that are those of bags, or parts of wider rows).
+// braid.SparseApplyGrouped( handle, slot handles..., values, ... of each table, entries) gets what the
+// indices say from braid.GroupRows. Learning rate, gradient scale and step number come from StepParams.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +22,8 @@ namespace {
 
 struct Table {
   std::int64_t rows, width, indices;
-  DType index_dtype;  // where there are indices
+  std::int64_t stride;  // of values
+  DType index_dtype;    // where there are indices
 };
 
 using Tables = std::vector<Table>;
@@ -32,6 +33,7 @@ Tables tables_of(const PrepareContext& c, const UpdateInputs& in) {
   for (int v = 0; v < in.variables; ++v) {
     const Shape& shape = c.inputs[static_cast<std::size_t>(in.handle(v))].shape;
     tables.push_back({shape[0], shape[0] == 0 ? 0 : shape.elements() / shape[0], in.indices(c.inputs, v),
+                      in.stride_of_values(c.inputs, v),
                       c.inputs[static_cast<std::size_t>(in.gradient(v))].dtype});
   }
   return tables;
@@ -57,18 +59,19 @@ void check_bags(const std::string& place, const std::int32_t* bags, std::int64_t
       throw InvalidArgument(fmt::format("{}: bags[{}] = {} is not in [0, {})", place, k, bags[k], count));
 }
 
-GradientRows gradient_rows(const UpdateInputs& in, int v, std::int64_t width, const KernelArgs& a) {
-  return {.values = a.in<float>(in.values(v)),
+GradientRows gradient_rows(const UpdateInputs& in, int v, const Table& t, const KernelArgs& a) {
+  return {.values = a.in<float>(in.values(v)) + in.offset(v),
           .hot = in.hot(v),
           .bags = in.has_bags ? a.in<std::int32_t>(in.bags(v)) : nullptr,
           .weights = in.weighted ? a.in<float>(in.weights(v)) : nullptr,
-          .width = width};
+          .width = t.width,
+          .stride = t.stride};
 }
 
 void update_rows(const Table& t, const UpdateInputs& in, int v, const IndexGroups& groups,
                  const PreparedUpdate& update, ThreadPool& pool, const KernelArgs& a) {
   const VariableRun run(a, static_cast<std::size_t>(in.slots), in.handle(v));
-  const GradientRows gradients = gradient_rows(in, v, t.width, a);
+  const GradientRows gradients = gradient_rows(in, v, t, a);
   if (in.spec.row_wise)
     apply_summed_whole_rows(
         pool, run, t.rows, groups, gradients,

@@ -16,6 +16,7 @@ namespace {
 
 // Blocks of a multiprocessor: what registers leave room for without spills.
 constexpr int kBlocksByElement = 3, kBlocksByRow = 4;
+constexpr int kRowsAhead = 2;  // that lanes ask for before their turn
 
 /// Where the lanes of a thread's row are, and what they share.
 struct Lanes {
@@ -31,6 +32,30 @@ struct Lanes {
   }
 };
 
+/// Asks for what the update of the tile's s-th row reads first: a row is few loads, each of which would be
+/// waited for. `row_wise`: its slot is a number.
+template <class V, int kPack, bool kRowWise>
+__device__ void prefetch_row(const cuda::RowTile& tile, const cuda::RowTables& tables, const Lanes& lanes,
+                             int s, int starts) {
+  if (s >= starts) return;
+  const int at = tile.starts[s];
+  const std::int64_t row = tile.row(at), width = tables.width, column = lanes.column_lane * kPack;
+  const cuda::RowTable& t = tables.at[tables.index_of(row, tile.first_table, tile.last_table + 1)];
+  if (row - t.first_row >= t.rows || column >= width) return;
+  const std::int64_t element = (row - t.first_row) * width + column;
+  cuda::prefetch(t.weights + element);
+  if constexpr (kRowWise) {
+    if (column == 0) cuda::prefetch(t.slots[0] + (row - t.first_row));
+  } else {
+#pragma unroll
+    for (float* const slot : t.slots)
+      if (slot) cuda::prefetch(slot + element);
+  }
+  if (tile.row(at + cuda::kShort) != row)
+    cuda::prefetch(
+        cuda::LoadValues<V, kPack>{t, column}.at(cuda::position_of(tile.entry(at)) - t.first_entry));
+}
+
 /// Block b takes the b-th kThreads entries. Its lanes take the rows whose runs begin there, one after
 /// another.
 template <class V, int kPack, bool kBasic>
@@ -45,7 +70,10 @@ __global__ void __launch_bounds__(cuda::kThreads, kBasic ? kBlocksByElement : 1)
   cuda::load_update(shared, spec, params, factor);
   const PreparedUpdate u = shared;
   const Lanes lanes(runs.lanes);
+  for (int k = 1; k <= kRowsAhead; ++k)
+    prefetch_row<V, kPack, false>(tile, tables, lanes, lanes.group + k * lanes.groups, starts);
   for (int s = lanes.group; s < starts; s += lanes.groups) {
+    prefetch_row<V, kPack, false>(tile, tables, lanes, s + (kRowsAhead + 1) * lanes.groups, starts);
     const int at = tile.starts[s];
     const std::int64_t row = tile.row(at);
     const cuda::RowTable& t = tables.at[tables.index_of(row, tile.first_table, tile.last_table + 1)];
@@ -79,7 +107,10 @@ __global__ void __launch_bounds__(cuda::kThreads, kBasic ? kBlocksByRow : 1)
   const PreparedUpdate u = shared;
   const Lanes lanes(runs.lanes);
   const std::int64_t width = tables.width, at_once = runs.lanes * kPack;
+  for (int k = 1; k <= kRowsAhead; ++k)
+    prefetch_row<V, kPack, true>(tile, tables, lanes, lanes.group + k * lanes.groups, starts);
   for (int s = lanes.group; s < starts; s += lanes.groups) {
+    prefetch_row<V, kPack, true>(tile, tables, lanes, s + (kRowsAhead + 1) * lanes.groups, starts);
     const int at = tile.starts[s];
     const std::int64_t row = tile.row(at);
     const cuda::RowTable& t = tables.at[tables.index_of(row, tile.first_table, tile.last_table + 1)];
@@ -147,7 +178,7 @@ class Batch {
     for (int v = first; v < first + count; ++v) {
       const Shape& shape = info(c.inputs, in.handle(v)).shape;
       const std::int64_t indices = in.indices(c.inputs, v);
-      tables_.push_back({shape[0], base});
+      tables_.push_back({shape[0], in.stride_of_values(c.inputs, v), base});
       if (shape[0] != 0) width_ = shape.elements() / shape[0];
       value_type_ = info(c.inputs, in.values(v)).dtype;
       base.pass(shape[0], indices);
@@ -179,7 +210,7 @@ class Batch {
 
  private:
   struct Table {
-    std::int64_t rows;
+    std::int64_t rows, stride;
     EntryBase base;
   };
 
@@ -190,15 +221,17 @@ class Batch {
     cuda::RowTable& t = tables.at[tables.count++];
     t = {.weights = a.var<float>(in_.handle(v)),
          .slots = {},
-         .values = a.inputs[in_.values(v)],
+         .values = static_cast<const char*>(a.inputs[in_.values(v)]) +
+                   in_.offset(v) * static_cast<std::int64_t>(dtype_size(value_type_)),
          .bags = in_.has_bags ? a.in<std::int32_t>(in_.bags(v)) : nullptr,
          .value_weights = in_.weighted ? a.in<float>(in_.weights(v)) : nullptr,
          .rows = static_cast<std::int32_t>(table.rows),
          .first_row = static_cast<std::int32_t>(table.base.row),
          .first_entry = static_cast<std::int32_t>(table.base.entry),
+         .stride = static_cast<std::int32_t>(table.stride),
          .by_hot = cuda::Divider(in_.hot(v))};
     for (int s = 0; s < in_.slots; ++s) t.slots[s] = a.var<float>(in_.slot(v, s));
-    return cuda::is_aligned16(t.weights) && cuda::is_aligned16(t.values) &&
+    return cuda::is_aligned16(t.weights) && cuda::is_aligned16(t.values) && table.stride % 4 == 0 &&
            (in_.spec.row_wise || (cuda::is_aligned16(t.slots[0]) && cuda::is_aligned16(t.slots[1]) &&
                                   cuda::is_aligned16(t.slots[2])));
   }

@@ -80,6 +80,7 @@ class RunSums {
                  .rows = static_cast<std::int32_t>(n),
                  .first_row = static_cast<std::int32_t>(base.row),
                  .first_entry = static_cast<std::int32_t>(base.entry),
+                 .stride = static_cast<std::int32_t>(batch.width),
                  .by_hot = cuda::Divider(1)};
         packed = packed && cuda::is_aligned16(table.weights) && cuda::is_aligned16(table.values);
         base.pass(n, n);

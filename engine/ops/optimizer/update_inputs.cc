@@ -21,6 +21,7 @@ UpdateInputs layout_of(const Node& node, int inputs, int gradient_inputs) {
   in.weighted = node.attrs.get(kWeighted, false);
   in.has_factor = node.attrs.get(kHasFactor, false);
   in.hots = node.attrs.get<std::vector<std::int64_t>>(kHots, {});
+  in.offsets = node.attrs.get<std::vector<std::int64_t>>(kValueOffsets, {});
   in.gradient_inputs = gradient_inputs + (in.has_bags ? 1 : 0) + (in.weighted ? 1 : 0);
   in.variables = (inputs - (in.has_factor ? 1 : 0)) / in.stride();
   return in;
@@ -42,6 +43,18 @@ void check_handles(const InferContext& c, const UpdateInputs& in, int v, bool by
       c.fail(fmt::format("input {} of shape {} is no slot of the rows of {}", i, c.shape(i).to_string(),
                          variable.to_string()));
   }
+}
+
+/// `values` are `count` rows, of which those of the variable are a part.
+void check_wider_rows(const InferContext& c, const UpdateInputs& in, int v, std::int64_t count) {
+  require_dtype(c, in.values(v), {DType::Float32});
+  c.require_rank(in.values(v), 2);
+  const Shape &values = c.shape(in.values(v)), &variable = c.shape(in.handle(v));
+  if (!values.is_static() || !variable.is_static() || variable.rank() == 0 || variable[0] == 0) return;
+  const std::int64_t width = variable.elements() / variable[0];
+  if (in.offset(v) + width > values[1] || (count >= 0 && values[0] != count))
+    c.fail(fmt::format("values of shape {} have no {} rows of {} from column {} on", values.to_string(),
+                       count < 0 ? "?" : std::to_string(count), width, in.offset(v)));
 }
 
 /// `values` are `count` rows of the variable.
@@ -85,13 +98,19 @@ std::int64_t check_rows(const InferContext& c, const UpdateInputs& in, int v, st
   const std::int64_t hot = in.hot(v);
   if (count >= 0 && count % hot != 0) c.fail(fmt::format("{} indices are no bags of {}", count, hot));
   const bool known = count >= 0 && !in.has_bags;
-  check_values(c, in.handle(v), in.values(v), known ? count / hot : Shape::kUnknown);
+  const std::int64_t value_rows = known ? count / hot : Shape::kUnknown;
+  if (in.in_wider_rows(v))
+    check_wider_rows(c, in, v, value_rows);
+  else
+    check_values(c, in.handle(v), in.values(v), value_rows);
   const Shape& values = c.shape(in.values(v));
   if (count < 0 && !in.has_bags && values.has_rank() && values[0] >= 0) count = values[0] * hot;
   return count;
 }
 
 void check_hots(const InferContext& c, const UpdateInputs& in) {
+  if (!in.offsets.empty() && std::ssize(in.offsets) != in.variables)
+    c.fail(fmt::format("value_offsets: expected {} numbers, one a variable", in.variables));
   if (in.hots.empty()) return;
   if (std::ssize(in.hots) != in.variables || *std::min_element(in.hots.begin(), in.hots.end()) < 1)
     c.fail(fmt::format("hots: expected {} positive numbers, one a variable", in.variables));
@@ -131,8 +150,11 @@ Cost cost_of(const InferContext& c, int gradient_inputs) {
   Cost cost;
   for (int v = 0; v < in.variables; ++v) {
     // Of rows, only those that are named are touched. Handles are read and written, gradients read.
-    const Shape& values = c.shape(in.values(v));
+    const Shape &values = c.shape(in.values(v)), &variable = c.shape(in.handle(v));
     double elements = known_elements(values) * static_cast<double>(in.hot(v));
+    if (in.in_wider_rows(v) && variable.is_static() && variable.rank() > 0 && variable[0] > 0)
+      elements *= static_cast<double>(variable.elements()) / static_cast<double>(variable[0]) /
+                  static_cast<double>(std::max<std::int64_t>(values[1], 1));
     if (in.has_bags && values.has_rank() && values.rank() > 0 && values[0] > 0)
       elements =
           known_elements(values) / static_cast<double>(values[0]) * known_elements(c.shape(in.bags(v)));

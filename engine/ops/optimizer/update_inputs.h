@@ -7,6 +7,8 @@
 //   attribute hots       of each variable how many indices, one after another, share a row of its values
 //   attribute has_bags   further inputs [n] int32 of each variable: which row of its values an index has
 //   attribute weighted   further inputs [n] float32, behind those: what that row is multiplied by
+//   attribute value_offsets   of each variable where its values begin in rows that are wider, [n, any width],
+//     or -1
 // With the attribute has_factor the last input of all is a float32 number that all gradients are multiplied
 // by. The slot of a row-wise optimizer (base/optim.h) is [rows]. Thread rule: pure functions.
 #pragma once
@@ -19,6 +21,7 @@ namespace braid {
 inline constexpr const char* kHots = "hots";
 inline constexpr const char* kHasBags = "has_bags";
 inline constexpr const char* kWeighted = "weighted";
+inline constexpr const char* kValueOffsets = "value_offsets";
 inline constexpr const char* kHasFactor = "has_factor";
 
 struct UpdateInputs {
@@ -27,7 +30,8 @@ struct UpdateInputs {
   int gradient_inputs = 1;
   int variables = 1;
   bool has_indices = false, has_bags = false, weighted = false, has_factor = false;
-  std::vector<std::int64_t> hots = {};  // by variable; empty: all 1
+  std::vector<std::int64_t> hots = {};     // by variable; empty: all 1
+  std::vector<std::int64_t> offsets = {};  // by variable; empty: all -1
 
   int stride() const { return 1 + slots + gradient_inputs; }
   int handle(int variable) const { return variable * stride(); }
@@ -46,6 +50,17 @@ struct UpdateInputs {
     return has_factor ? a.in<float>(factor(grouped)) : nullptr;
   }
   std::int64_t hot(int variable) const { return hots.empty() ? 1 : hots[static_cast<std::size_t>(variable)]; }
+  bool in_wider_rows(int variable) const {
+    return !offsets.empty() && offsets[static_cast<std::size_t>(variable)] >= 0;
+  }
+  std::int64_t offset(int variable) const {
+    return in_wider_rows(variable) ? offsets[static_cast<std::size_t>(variable)] : 0;
+  }
+  /// Elements from one row of a variable's values to the next.
+  std::int64_t stride_of_values(std::span<const OutputInfo> inputs, int variable) const {
+    const Shape& shape = inputs[static_cast<std::size_t>(values(variable))].shape;
+    return shape[0] == 0 ? 0 : shape.elements() / shape[0];
+  }
   /// How many indices a variable's rows have, from the first dimensions of its inputs.
   std::int64_t indices(std::span<const OutputInfo> inputs, int variable) const {
     const auto rows = [&](int input) { return inputs[static_cast<std::size_t>(input)].shape[0]; };

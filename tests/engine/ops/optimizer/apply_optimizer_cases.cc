@@ -199,6 +199,40 @@ void add_long_runs(OpCaseTable& table) {
     }
 }
 
+/// The same, whose values are columns of wider rows, from `offset` on.
+OpCase in_wider_rows(OpCase made, std::int64_t offset, std::int64_t further) {
+  Tensor& values = made.inputs[optimizer_slots(optimizer_spec(made.attrs)).size() + 2];
+  const std::int64_t rows = values.shape()[0], width = values.shape()[1], all = offset + width + further;
+  Tensor wide = f32_of({rows, all}, 12);
+  for (std::int64_t r = 0; r < rows; ++r)
+    std::copy_n(values.data<float>().data() + r * width, width, wide.data<float>().data() + r * all + offset);
+  values = wide;
+  made.attrs.set("value_offsets", std::vector<std::int64_t>{offset});
+  return made;
+}
+
+void add_wider_rows(OpCaseTable& table) {
+  using enum OptimizerKind;
+  for (const OptimizerSpec& spec :
+       {OptimizerSpec{.kind = Sgd}, OptimizerSpec{.kind = Adam},
+        OptimizerSpec{.kind = Adagrad, .adagrad_epsilon = 1e-3F, .row_wise = true}}) {
+    for (const auto& [offset, further] : {std::pair{4, 8}, {0, 3}, {5, 0}}) {
+      const OpCase sparse = of(spec, {40, 8}, {random_i64({300}, 4, 0, 9), f32_of({300, 8}, 6)});
+      OpCase one = in_wider_rows(sparse, offset, further),
+             bags = in_wider_rows(of_bags(spec, {40, 16}, 37, 3), offset, further);
+      one.label += fmt::format(", columns from {} of {}", offset, offset + 8 + further);
+      bags.label += fmt::format(", bags, columns from {} of {}", offset, offset + 16 + further);
+      OpCase many = both(one, of(spec, {7, 8}, {random_i64({50}, 5, 0, 7), f32_of({50, 8}, 7)}));
+      many.attrs.set("value_offsets", std::vector<std::int64_t>{offset, -1});
+      table.add("braid.SparseApplyGrouped", grouped(one));
+      table.add("braid.SparseApplyGrouped", grouped(many));
+      table.add("braid.SparseApplyOptimizer", std::move(one));
+      table.add("braid.SparseApplyOptimizer", std::move(bags));
+      table.add("braid.SparseApplyOptimizerMany", std::move(many));
+    }
+  }
+}
+
 /// Behind all other inputs a number that gradients are multiplied by.
 void add_factors(OpCaseTable& table) {
   using enum OptimizerKind;
@@ -245,6 +279,7 @@ BRAID_OP_CASES(apply_optimizer) {
   add_bags(table);
   add_long_runs(table);
   add_factors(table);
+  add_wider_rows(table);
 }
 
 }  // namespace braid::testing

@@ -236,6 +236,38 @@ TEST(GroupedUpdateTest, GivesTheBitsOfTheUpdateByIndices) {
   EXPECT_GT(compared, 15);
 }
 
+TEST(WiderRowsTest, GradientsInThemHaveTheBitsOfTheirOwn) {
+  for (const bool row_wise : {false, true}) {
+    const OptimizerSpec spec{
+        .kind = OptimizerKind::Adagrad, .initial_accumulator = 0.5F, .row_wise = row_wise};
+    AttrMap own = optimizer_attrs(spec), part = own;
+    part.set("value_offsets", std::vector<std::int64_t>{3});
+    const Tensor w = drawn_f32({9, 4}, 1), slot = drawn_f32(row_wise ? Shape{9} : Shape{9, 4}, 5, 0.5),
+                 indices = i64({5}, {7, 1, 2, 7, 1}), values = drawn_f32({5, 4}, 2);
+    Tensor wide = drawn_f32({5, 9}, 3);
+    for (std::size_t r = 0; r < 5; ++r)
+      std::ranges::copy(values.data<float>().subspan(r * 4, 4),
+                        wide.data<float>().subspan(r * 9 + 3).begin());
+    const auto expected = update("braid.SparseApplyOptimizer", {w, slot, indices, values}, 2, own, kAnyStep);
+    const auto actual = update("braid.SparseApplyOptimizer", {w, slot, indices, wide}, 2, part, kAnyStep);
+    for (std::size_t i = 0; i < expected.size(); ++i) expect_same(actual[i], expected[i]);
+  }
+}
+
+TEST(WiderRowsTest, ThatAreTooNarrowAreRefused) {
+  AttrMap attrs = optimizer_attrs({});
+  const auto said = [&](std::vector<std::int64_t> offsets, const Shape& values) {
+    attrs.set("value_offsets", std::move(offsets));
+    return update_refusal("braid.SparseApplyOptimizer",
+                          {drawn_f32({9, 4}, 1), i64({2}, {7, 1}), drawn_f32(values, 3)}, 1, attrs);
+  };
+  EXPECT_EQ(said({2}, {2, 6}), "nothing was thrown");
+  EXPECT_THAT(said({3}, {2, 6}),
+              ::testing::HasSubstr("values of shape [2, 6] have no 2 rows of 4 from column 3 on"));
+  EXPECT_THAT(said({2}, {3, 6}), ::testing::HasSubstr("have no 2 rows of 4 from column 2 on"));
+  EXPECT_THAT(said({2, 2}, {2, 6}), ::testing::HasSubstr("value_offsets: expected 1 numbers"));
+}
+
 TEST(UpdateFactorTest, MultipliesTheGradient) {
   for (const OptimizerSpec& spec :
        {OptimizerSpec{.kind = OptimizerKind::Adam, .weight_decay = 0.1F, .clip_value = 0.02F},
