@@ -24,6 +24,10 @@ class Source:
         self.metric = None  # that its loss asks for, where the Trainer has none
         self.columns = {}  # of the data, by name, where a Trainer has told; of files without their rows
 
+    def __repr__(self):
+        told = f" '{self._fields['file']}'" if "file" in self._fields else ""
+        return f"<braid.io.{type(self).__name__}{told}>"
+
     def job_fields(self, folder, label):
         """`model` of a job; files that are made go into `folder`."""
         return {"graph": {"label": label, **self._fields}}
@@ -95,12 +99,15 @@ def keras(model, loss=None, label=None, inputs=None, output=None):
     return KerasSource(model, loss, label, inputs, output)
 
 
-def torch(program, loss=None, label=None, *, inputs=None, output=None, freeze=None, tables=None, example_label=None):
+def torch(program, loss=None, label=None, *, inputs=None, output=None, freeze=None, tables=None, example_label=None,
+          inference=None):
     """An ExportedProgram of PyTorch, of torch.export.export(module.train(), ...) with a dynamic first dimension. loss:
-    "cross_entropy", "binary_cross_entropy_with_logits", "mse_loss" or a function (output, label) of PyTorch; None: the
-    first output is the loss, and the label is an input. inputs: {input: column}, default their names. output: the number
-    of the output that is the prediction. freeze: a pattern of parameters that stay. tables: a pattern of embeddings that
-    are trained by rows; default those with sparse=True. example_label: a tensor for a loss whose label cannot be guessed.
-    Dropout and batch normalisation are as in eval() where the model predicts. Throws: InvalidArgument naming each node."""
+    "cross_entropy", "binary_cross_entropy_with_logits", "mse_loss" or a function (output, label) of PyTorch, such as a
+    module of torch.nn; None: the first output is the loss, and the label is an input. inputs: {input: column}, default
+    their names, of dicts their keys. output: the number of the output that is the prediction. freeze: a pattern of
+    parameters that stay. tables: a pattern of embeddings that are trained by rows; default those with sparse=True.
+    example_label: a tensor for a loss whose label cannot be guessed. Dropout and batch normalisation are as in eval()
+    where the model predicts; inference: the ExportedProgram of module.eval() for that, of a module that asks for
+    self.training itself. Throws: InvalidArgument naming each node."""
     from braid.io._torch import TorchSource
-    return TorchSource(program, loss, label, inputs, output, freeze, tables, example_label)
+    return TorchSource(program, loss, label, inputs, output, freeze, tables, example_label, inference)

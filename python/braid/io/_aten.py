@@ -6,6 +6,7 @@ Everything that stops a program is collected, node by node, and raised at once.
 """
 
 import operator
+import os
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ INSTEAD = {"aten.embedding_renorm.default": "max_norm changes rows as they are r
            "aten._linalg_slogdet.default": "decompositions of matrices are not computed",
            "aten.linalg_cholesky_ex.default": "decompositions of matrices are not computed",
            "aten.linalg_matrix_exp.default": "torch.nn.utils.parametrizations.spectral_norm or weight_norm are taken"}
+_TORCH = os.path.dirname(torch.__file__) + os.sep
 SYMBOLIC = {operator.mul: "mul", operator.add: "add", operator.sub: "sub", operator.floordiv: "floordiv"}
 _TYPES = {torch.float32: dtypes.float32, torch.float64: dtypes.float64, torch.float16: dtypes.float16,
           torch.int64: dtypes.int64, torch.int32: dtypes.int32, torch.int16: dtypes.int16, torch.int8: dtypes.int8,
@@ -50,6 +52,9 @@ def rule(*names):
 
 
 def dtype_of(kind):
+    if kind == torch.bfloat16:
+        raise ValueError("values of torch.bfloat16: export without autocast and in float32, and let the job compute in 16 "
+                         "bits: Trainer(set=['runtime.precision=BF16'])")
     if kind not in _TYPES:
         raise ValueError(f"values of {kind}")
     return _TYPES[kind]
@@ -60,10 +65,11 @@ def name_of(target):
 
 
 def place_of(node):
-    """Where the user's program made it, where torch has kept that."""
+    """Where the user's program made it, where torch has kept that: the innermost line that is not within PyTorch."""
     trace = (node.stack_trace or node.meta.get("stack_trace") or "").strip().splitlines()
     lines = [each.strip() for each in trace if each.strip().startswith("File ")]
-    return f" ({lines[-1]})" if lines else ""
+    own = [each for each in lines if not each.startswith((f'File "{_TORCH}', 'File "<eval_with_key>'))] or lines
+    return f" ({own[-1]})" if own else ""
 
 
 def _stop_gradients(program):
@@ -151,17 +157,26 @@ class Converter:
         self.problems.append(f"[{name_of(node.target)}] node '{node.name}'{place_of(node)}: {text}")
 
     def run(self, module, given):
-        """Makes nodes for all of the module but its placeholders, which are `given` by name; gives the outputs."""
+        """Makes nodes for all of the module but its placeholders, which are `given` by name; gives the outputs, or None
+        where there are problems."""
         for node in module.graph.nodes:
             if node.op == "placeholder":
                 self.values[node] = given.get(node.name)
             elif node.op == "call_function":
                 self._convert(node)
             elif node.op == "get_attr":
-                self.problem(node, "graphs inside of the graph (torch.cond, while_loop) are not taken")
+                self.values[node] = _within(module, node.target)
             elif node.op == "output" and not self.problems:
                 return self._resolved(node.args[0])
         return None
+
+    def inlined(self, module, operands):
+        """The outputs of a graph module that is a branch, or None where there are problems."""
+        here, self.node = self.node, None
+        names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+        outputs = self.run(module, dict(zip(names, operands)))
+        self.node = here
+        return outputs
 
     def _convert(self, node):
         self.node = node
@@ -173,7 +188,7 @@ class Converter:
             if name in OF_DATA:
                 self.problem(node, f"how large its result is follows from the data: write {OF_DATA[name]}")
             elif is_rule and name not in RULES:
-                if not isinstance(node.target, torch._ops.OpOverload) and self.problems:
+                if not isinstance(node.target, torch._ops.OpOverload) and self.problems and name not in INSTEAD:
                     return  # a check of a size that follows from data, which is said there
                 self.problem(node, INSTEAD.get(name, "there is no rule for this op, and PyTorch does not decompose it "
                                                      "into others"))
@@ -188,7 +203,9 @@ class Converter:
                 self.values[node] = self._symbolic(node)
             else:
                 args, kwargs = self._resolved(node.args), self._resolved(node.kwargs)
-                self.values[node] = self._sized(RULES[name](self, *args, **kwargs), self.meta())
+                made = RULES[name](self, *args, **kwargs)
+                if made is not None or not self.problems:
+                    self.values[node] = self._sized(made, self.meta())
         except (_braid.Error, ValueError, TypeError, KeyError, NotImplementedError) as error:
             self.problem(node, str(error))
 
@@ -222,6 +239,13 @@ class Converter:
             return {key: self._resolved(each) for key, each in value.items() if key not in (
                 "layout", "device", "pin_memory", "memory_format", "non_blocking")}
         return value
+
+
+def _within(module, target):
+    """What a dotted name means in a module: a graph of a branch or a constant."""
+    for part in target.split("."):
+        module = getattr(module, part)
+    return module
 
 
 @rule("sym_size.int")

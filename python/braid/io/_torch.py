@@ -10,12 +10,12 @@ from braid import _braid, losses, ops
 from braid.data import Word
 from braid.graph import Graph
 from braid.io import Source
-from braid.io import (_aten, _aten_images, _aten_layers, _aten_math, _aten_order,  # noqa: F401: their rules
+from braid.io import (_aten, _aten_control, _aten_images, _aten_layers, _aten_math, _aten_order,  # noqa: F401: their rules
                       _aten_places, _aten_random, _aten_shapes)
+from braid.io._torch_inputs import columns_of
+from braid.io._torch_lost import lost_gradients, say_if_in_eval
 
 _LOSSES = {"cross_entropy": losses.softmax, "binary_cross_entropy_with_logits": losses.sigmoid, "mse_loss": losses.squared}
-_CLASSES = {torch.nn.CrossEntropyLoss: torch.nn.functional.cross_entropy,
-            torch.nn.BCEWithLogitsLoss: torch.nn.functional.binary_cross_entropy_with_logits}
 
 
 class _Converter(_aten.Converter):
@@ -63,39 +63,51 @@ def _labels_like(output, column):
 class TorchSource(Source):
     """An ExportedProgram; write_back() sets its parameters and buffers, or those of the module that it was made of."""
 
-    def __init__(self, program, loss, label, inputs, output, freeze, tables, example_label):
+    def __init__(self, program, loss, label, inputs, output, freeze, tables, example_label, inference):
         super().__init__({})
-        if not isinstance(program, torch.export.ExportedProgram):
-            raise _braid.InvalidArgument("bd.io.torch takes an ExportedProgram: torch.export.export(module.train(), ...)")
+        for each in (program, inference) if inference is not None else (program,):
+            if not isinstance(each, torch.export.ExportedProgram):
+                raise _braid.InvalidArgument("bd.io.torch takes an ExportedProgram: torch.export.export(module.train(), ...)")
         self.program = program
+        say_if_in_eval(program)
+        loss = loss() if isinstance(loss, type) and issubclass(loss, torch.nn.Module) else loss
         self._loss, self._label, self._inputs, self._output = loss, label, inputs, output
         self._freeze, self._tables = freeze and re.compile(freeze), tables and re.compile(tables)
         self._example_label = example_label
+        self._lost = lost_gradients(program)  # before the program is converted, which forgets places
         self._converted = _aten.decomposed(program)
+        self._inference = self._converted if inference is None else _aten.decomposed(inference)
         self._names = {}
 
     # -------------------------------------------------------------------------------------------------------- the graphs
-    def _given(self, graph, columns):
+    def _given(self, graph, program):
         """Values of the program's placeholders, by name, and the placeholders that columns feed."""
-        program, given, fed = self._converted, {}, []
+        given, fed = {}, []
         state = {**program.state_dict, **program.constants}
-        fakes = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
+        nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+        columns = columns_of(program, self._inputs or {}, self.columns)
         mutated = set(program.graph_signature.buffers_to_mutate.values())
         for spec in program.graph_signature.input_specs:
             name, kind = spec.arg.name, spec.kind.name
             if kind == "USER_INPUT":
-                if not isinstance(fakes.get(name), torch.Tensor):
+                if isinstance(spec.arg, torch.export.graph_signature.ConstantArgument):  # its value is in the program
+                    given[name] = spec.arg.value
+                    continue
+                like = nodes[name].meta.get("val")
+                if not isinstance(like, torch.Tensor):
                     raise _braid.InvalidArgument(f"input '{name}' is no tensor: export with it as a constant")
+                if name not in columns and not nodes[name].users:
+                    continue
                 column = columns.get(name, name)
-                shape = [each if isinstance(each, int) else None for each in fakes[name].shape]
-                given[name] = _placeholder(graph, f"in_{column}", shape, _aten.dtype_of(fakes[name].dtype))
+                shape = [each if isinstance(each, int) else None for each in like.shape]
+                given[name] = _placeholder(graph, f"in_{column}", shape, _aten.dtype_of(like.dtype))
                 fed.append((given[name], column))
             elif kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
                 value = state[spec.target]
                 if kind == "PARAMETER" or spec.target in mutated:
                     given[name] = self._variable(graph, spec.target, value, kind == "PARAMETER" and value.requires_grad)
                 else:
-                    given[name] = graph.constant(value.detach().cpu().numpy(), _aten.dtype_of(value.dtype), name=name)
+                    given[name] = _constant(graph, value, name)
             elif kind == "TOKEN":  # orders checks of what is computed
                 given[name] = None
             else:
@@ -103,21 +115,27 @@ class TorchSource(Source):
         return given, fed
 
     def _variable(self, graph, name, value, trainable):
+        if value.dtype in (torch.float64, torch.float16, torch.bfloat16) and trainable:
+            kind = str(value.dtype).removeprefix("torch.")
+            raise _braid.InvalidArgument(
+                f"parameter '{name}' is {kind}, and float32 is trained: export module.float()" + ("" if kind == "float64"
+                else "; Trainer(set=['runtime.precision=BF16']) computes in 16 bits"))
         self._names[name] = value
         frozen = self._freeze is not None and self._freeze.fullmatch(name)
         return graph.add_variable(name, list(value.shape), _aten.dtype_of(value.dtype), None, trainable and not frozen)
 
     def _trace(self, folder, training, label):
-        columns = dict(self._inputs or {})
+        program = self._converted if training else self._inference
         with Graph() as graph:
-            given, fed = self._given(graph, columns)
+            given, fed = self._given(graph, program)
             walk = _Converter(graph, training, self._tables)
-            outputs = walk.run(self._converted.graph_module, given)
+            walk.problems = list(self._lost)
+            outputs = walk.run(program.graph_module, given)
             if walk.problems:
                 raise _braid.InvalidArgument("the program cannot be trained here:\n  " + "\n  ".join(walk.problems))
-            specs = self._converted.graph_signature.output_specs
+            specs = program.graph_signature.output_specs
             results = [value for spec, value in zip(specs, outputs) if spec.kind.name in ("USER_OUTPUT", "LOSS_OUTPUT")]
-            fakes = [node.meta["val"] for node in self._converted.graph.output_node().args[0]
+            fakes = [node.meta["val"] for node in program.graph.output_node().args[0]
                      if isinstance(node, torch.fx.Node)]
             fakes = [fake for spec, fake in zip(specs, fakes) if spec.kind.name == "USER_OUTPUT"]
             updates = [self._update(graph, spec.target, value) for spec, value in zip(specs, outputs)
@@ -179,14 +197,16 @@ class TorchSource(Source):
                 continue
             truth = _placeholder(graph, f"in_{label}", [None, *example.shape[1:]], _aten.dtype_of(example.dtype))
             fed.append((truth, label))
+            lost = lost_gradients(exported, inputs=True)
             made = _aten.decomposed(exported)
             names = [spec.arg.name for spec in made.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
             given = dict(zip(names, (prediction, truth)))
             for spec in made.graph_signature.input_specs:
                 if spec.kind.name != "USER_INPUT":
                     value = {**made.state_dict, **made.constants}[spec.target]
-                    given[spec.arg.name] = graph.constant(value.detach().numpy(), _aten.dtype_of(value.dtype))
+                    given[spec.arg.name] = _constant(graph, value, spec.arg.name)
             walk = _Converter(graph, True, None)
+            walk.problems = lost
             results = walk.run(made.graph_module, given)
             if walk.problems:
                 raise _braid.InvalidArgument("the loss cannot be computed here:\n  " + "\n  ".join(walk.problems))
@@ -216,6 +236,10 @@ class TorchSource(Source):
             for name in self._names:
                 if name in trained:  # another name of a weight that is used twice has its memory
                     state[name].copy_(torch.from_numpy(np.array(trained[name])))
+
+
+def _constant(graph, value, name):
+    return graph.constant(value.detach().cpu().numpy(), _aten.dtype_of(value.dtype), name=name)
 
 
 def _placeholder(graph, name, shape, kind):
