@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "cli/graph_tools.h"
 #include "engine/import/import.h"
+#include "engine/import/node_inputs.h"
 #include "models/model.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
@@ -55,10 +56,6 @@ std::pair<std::string, Shape> parse_column(const std::string& text) {
 
 /// The nodes that `values` need.
 GraphDef needed_by(const GraphDef& graph, const std::vector<std::string>& values) {
-  const auto node_of = [](std::string_view input) {
-    if (input.starts_with('^')) input.remove_prefix(1);
-    return std::string(input.substr(0, input.rfind(':')));
-  };
   std::map<std::string, const NodeDef*> by_name;
   for (const NodeDef& node : graph.node()) by_name.emplace(node.name(), &node);
   std::set<std::string> needed;

@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "cli/graph_tools.h"
 #include "engine/import/import.h"
+#include "engine/import/node_inputs.h"
 #include "engine/import/onnx/any_graph.h"
 #include "engine/ir/infer.h"
 #include "engine/ir/op.h"
@@ -132,12 +133,6 @@ std::string quoted(const std::string& text) {
   return result;
 }
 
-/// "node:1" or "^node" -> "node".
-std::string node_named_in(std::string_view input) {
-  if (input.starts_with('^')) input.remove_prefix(1);
-  return std::string(input.substr(0, input.rfind(':')));
-}
-
 /// The edge's label: the value's shape, where the graph has that value.
 std::string value_style(const Graph& graph, const std::string& input) {
   try {
@@ -159,7 +154,7 @@ std::string drawing(const GraphDef& def, const Graph& graph) {
   for (const NodeDef& node : def.node())
     for (const std::string& input : node.input()) {
       const std::string style = input.starts_with('^') ? " [style=dashed]" : value_style(graph, input);
-      text += fmt::format("  {} -> {}{};\n", quoted(node_named_in(input)), quoted(node.name()), style);
+      text += fmt::format("  {} -> {}{};\n", quoted(node_of(input)), quoted(node.name()), style);
     }
   text += "}\n";
   return text;

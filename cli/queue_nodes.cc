@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <map>
 
+#include "engine/import/node_inputs.h"
 #include "proto/graph.pb.h"
 
 namespace braid::cli {
@@ -34,11 +35,6 @@ std::vector<DataType> types_of_source(const NodeDef& node) {
 
 }  // namespace
 
-std::string node_of_input(std::string_view input) {
-  if (input.starts_with('^')) input.remove_prefix(1);
-  return std::string(input.substr(0, input.rfind(':')));
-}
-
 std::string_view plain(std::string_view op) {
   if (op.ends_with("V2")) op.remove_suffix(2);
   return op;
@@ -55,12 +51,12 @@ std::set<std::string> set_queues_aside(GraphDef& graph) {
   std::set<std::string> filled;  // queues
   for (const NodeDef& node : graph.node()) {
     nodes.emplace(node.name(), &node);
-    if (fills_queue(node) && node.input_size() > 1) filled.insert(node_of_input(node.input(0)));
+    if (fills_queue(node) && node.input_size() > 1) filled.insert(node_of(node.input(0)));
   }
   const auto can_run = [&](const NodeDef& source) {
     const int queue = reads_records(source) ? 1 : 0;
-    if (source.input_size() <= queue || !filled.contains(node_of_input(source.input(queue)))) return false;
-    const auto reader = nodes.find(node_of_input(source.input(0)));
+    if (source.input_size() <= queue || !filled.contains(node_of(source.input(queue)))) return false;
+    const auto reader = nodes.find(node_of(source.input(0)));
     return !reads_records(source) ||
            (reader != nodes.end() && is_one_of(reader->second->op(), {"TextLineReader", "TFRecordReader",
                                                                       "WholeFileReader", "IdentityReader"}));

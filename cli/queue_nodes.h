@@ -13,8 +13,6 @@ class NodeDef;
 
 namespace braid::cli {
 
-/// The node of "node", "node:1" or "^node".
-std::string node_of_input(std::string_view input);
 /// "FIFOQueueV2" and "FIFOQueue" are one.
 std::string_view plain(std::string_view op);
 /// Whether it takes elements from a queue, or records from a reader.

@@ -16,6 +16,7 @@
 #include "cli/queue_nodes.h"
 #include "cli/record_readers.h"
 #include "engine/import/convert.h"
+#include "engine/import/node_inputs.h"
 #include "proto/graph.pb.h"
 
 namespace braid::cli {
@@ -75,7 +76,7 @@ class QueueRunners {
     std::vector<const NodeDef*> sources;
     std::set<std::string> seen;
     std::vector<std::string> open;
-    for (const std::string& root : roots) open.push_back(node_of_input(root));
+    for (const std::string& root : roots) open.push_back(node_of(root));
     while (!open.empty()) {
       const std::string name = std::move(open.back());
       open.pop_back();
@@ -85,7 +86,7 @@ class QueueRunners {
         sources.push_back(at->second);
         continue;
       }
-      for (const std::string& input : at->second->input()) open.push_back(node_of_input(input));
+      for (const std::string& input : at->second->input()) open.push_back(node_of(input));
     }
     return sources;
   }
@@ -124,7 +125,7 @@ class QueueRunners {
   };
 
   const NodeDef& node_named(const NodeDef& user, int input) const {
-    const auto at = input < user.input_size() ? nodes_.find(node_of_input(user.input(input))) : nodes_.end();
+    const auto at = input < user.input_size() ? nodes_.find(node_of(user.input(input))) : nodes_.end();
     if (at == nodes_.end()) fail(user, fmt::format("input {} does not exist", input));
     return *at->second;
   }
@@ -142,7 +143,7 @@ class QueueRunners {
     if (!is_new) return at->second;
     for (const NodeDef& filler : graph_.node())
       if ((plain(filler.op()) == "QueueEnqueue" || plain(filler.op()) == "QueueEnqueueMany") &&
-          filler.input_size() > 1 && node_of_input(filler.input(0)) == node.name()) {
+          filler.input_size() > 1 && node_of(filler.input(0)) == node.name()) {
         at->second.fillers.push_back(&filler);
         if (const auto epochs = epochs_of(filler)) at->second.runs_left[&filler] = *epochs;
       }
@@ -160,7 +161,7 @@ class QueueRunners {
       if (!seen.insert(node).second || (is_source(*node) && node != &filler)) continue;
       if (node->op() == "CountUpTo" || node->op() == "ResourceCountUpTo") return node->attr().at("limit").i();
       for (const std::string& input : node->input())
-        if (const auto at = nodes_.find(node_of_input(input)); at != nodes_.end()) open.push_back(at->second);
+        if (const auto at = nodes_.find(node_of(input)); at != nodes_.end()) open.push_back(at->second);
     }
     return std::nullopt;
   }

@@ -118,7 +118,9 @@ class Differentiator {
       problems_ += "\n  [" + op.name + "] node '" + graph_.node(id).name + "': " +
                    (own.empty() ? op.no_gradient_reason
                                 : "has a gradient of its own (tf.custom_gradient: '" + own +
-                                      "'), whose formula the graph does not hold");
+                                      "'), whose formula the graph does not hold: y + tf.stop_gradient(f(x) "
+                                      "- y) has the value of "
+                                      "f(x) and the gradient of y");
     if (!has_rule || poisoned) {
       // The gradient cannot be made any more; what is above is looked at only to report all such ops at once.
       const Node& node = graph_.node(id);

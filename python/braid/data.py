@@ -86,6 +86,13 @@ class Data:
                          "carry_remainder": carry_remainder or None, "shuffle_buffer": shuffle_buffer or None}
         return made
 
+    def __repr__(self):
+        batches = f", batches of {self.rows_per_batch}" if self.rows_per_batch else ", no batches"
+        return f"<braid.data.{type(self).__name__}: {self._told()}{batches}>"
+
+    def _told(self):
+        return str(self.input_fields.get("format", ""))
+
     def _copy(self):
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
@@ -119,6 +126,11 @@ class Arrays(Data):
         self.arrays = {name: _as_array(name, value) for name, value in arrays.items()}
         self._rows = None
 
+    def _told(self):
+        rows = len(next(iter(self.arrays.values()), ()))
+        return f"{rows} rows of " + ", ".join(f"{name} {value.dtype}{list(value.shape[1:]) if value.ndim > 1 else ''}"
+                                              for name, value in self.arrays.items())
+
     def with_arrays(self, arrays):
         """These columns, with the same batches."""
         made = self._copy()
@@ -146,6 +158,10 @@ class Files(Data):
     def __init__(self, paths, input_fields):
         super().__init__(input_fields)
         self.paths = [os.path.abspath(each) for each in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
+
+    def _told(self):
+        more = f" and {len(self.paths) - 2} more" if len(self.paths) > 2 else ""
+        return f"{super()._told()} {', '.join(self.paths[:2])}{more}"
 
 
 def arrays(**columns):

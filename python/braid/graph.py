@@ -223,6 +223,9 @@ class Graph:
         self.seed = None
         self._names, self._streams, self._colocations, self._devices, self._controls = [], [], [], [], []
 
+    def __repr__(self):
+        return f"<braid.Graph of {len(self.variables)} variables>"
+
     # ------------------------------------------------------------------------------------------------ default graph
     def __enter__(self):
         _defaults().append(self)

@@ -16,6 +16,10 @@ class Optimizer:
     def __init__(self, learning_rate, **settings):
         self.learning_rate, self.settings = learning_rate, {k: v for k, v in settings.items() if v is not None}
 
+    def __repr__(self):
+        settings = {"learning_rate": self.learning_rate, **self.settings}
+        return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in settings.items())})"
+
     def job_fields(self):
         """Fields of `optimizer` in a job."""
         if isinstance(self.learning_rate, Tensor):

@@ -57,6 +57,9 @@ class _Strategy:
     def job_fields(self):
         return {"kind": Word(self.kind), **_with_words(self.settings)}
 
+    def __repr__(self):
+        return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in self.settings.items())})"
+
 
 class Local(_Strategy):
     """This process alone."""
@@ -110,6 +113,12 @@ class History(dict):
 
     result = None
     exit = 0
+
+    def __repr__(self):
+        loss, evaluations = self.get("loss", []), self.get("evaluations", [])
+        told = f"loss {loss[0]:.4g} to {loss[-1]:.4g}" if loss else "no loss"
+        told += f", {len(evaluations)} evaluations, the last {evaluations[-1][1]}" if evaluations else ""
+        return f"<braid.History of {len(loss)} steps: {told}>"
 
 
 def as_strategy(strategy):

@@ -37,6 +37,9 @@ class _Variables(Mapping):
     def __len__(self):
         return len(self._values())
 
+    def __repr__(self):
+        return "\n".join(f"{name}: {np.asarray(value).dtype} {list(np.shape(value))}" for name, value in self._values().items())
+
 
 def _is_slice(name, values):
     """Whether that is this process's slice of a variable of strategy TENSOR, or of a slot, beside the whole."""
@@ -84,6 +87,10 @@ class Trainer:
             self._options["metric"] = metric or self.source.metric
             self.data, self.eval_data = self._numbers(self.data), self._numbers(self.eval_data)
         self.variables = _Variables(self)
+
+    def __repr__(self):
+        return (f"<braid.Trainer '{self.name}': {self.source or 'a model function'}, {self.optimizer}, {self.strategy}, "
+                f"{self._step} steps done>")
 
     # ------------------------------------------------------------------------------------------------------- the model
     def _columns(self):
@@ -177,8 +184,11 @@ class Trainer:
 
     @property
     def job(self):
-        """The job as text, with its defaults, for one epoch."""
-        return _braid.job_text(self._job(epochs=1.0), [])
+        """The job as text, for one epoch: what is set. `braid train --print-job` prints the defaults, too. Throws:
+        InvalidArgument where it is none."""
+        text = self._job(epochs=1.0)
+        _braid.job_text(text, [])
+        return _braid.overridden(text, [])
 
     def save_job(self, directory, steps=None, epochs=None):
         """Writes job.pbtxt, the model's graphs and arrays into `directory`; `braid train --job <directory>/job.pbtxt
@@ -203,7 +213,8 @@ class Trainer:
         """Trains for so many steps or epochs more, and returns a History. Under a launcher (TF_CONFIG, mpirun, srun,
         torchrun, `braid launch`) this process becomes its task: a server serves until the job ends. resume: from the
         newest checkpoint. overwrite: checkpoints of an earlier run may go; those of an earlier fit of this Trainer do.
-        Ctrl-C and SIGTERM stop behind a step, with a checkpoint, and raise KeyboardInterrupt or SystemExit(143).
+        Ctrl-C (a notebook's interrupt) and SIGTERM stop behind a step, with a checkpoint, and raise KeyboardInterrupt or
+        SystemExit(143); so do exceptions of callbacks. The Trainer has what was trained until then, and goes on from it.
         Thread rule: one fit or step of a Trainer at a time; others may train meanwhile.
         Throws: InvalidArgument and what a step throws."""
         with self._alone():
@@ -238,7 +249,7 @@ class Trainer:
         start = "resume" if resume else "overwrite" if replaces else "new"
         with sigterm_raises():
             calls.begin()
-            code, result, values, losses = _braid.train(
+            code, result, values, losses, raised = _braid.train(
                 text, self._data_dir, start,
                 self._rows(self.data) if is_arrays else None, self._test_rows() if is_arrays else None,
                 {name: to_native(value) for name, value in self._values.items()}, self._step, calls.every,
@@ -251,6 +262,8 @@ class Trainer:
             self._find_elsewhere()
         history["loss"] = [loss for _, loss in losses]
         history.exit = code
+        if raised is not None:
+            raise raised
         if code == 143 and not calls.asked_to_stop:
             raise SystemExit(143)
         calls.end()

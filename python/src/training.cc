@@ -73,15 +73,15 @@ class Calls {
     ended_ = true;
     changed_.notify_all();
   }
-  /// Of the calling thread, with the interpreter's lock: serves until end(), asks `stop` once when Python has
-  /// raised anything, and throws that behind the end.
-  void serve(worker::StopFlag& stop) {
-    std::optional<nb::python_error> raised;
+  /// Of the calling thread, with the interpreter's lock: serves until end(), and asks `stop` once when Python
+  /// has raised anything. The first exception that was raised, or None.
+  nb::object serve(worker::StopFlag& stop) {
+    nb::object raised = nb::none();
     const auto guarded = [&](const auto& call) {
       try {
         call();
       } catch (nb::python_error& error) {
-        if (!raised) raised.emplace(error);
+        if (raised.is_none()) raised = nb::borrow(error.value());
         stop.request();
       }
     };
@@ -104,7 +104,7 @@ class Calls {
         if (PyErr_CheckSignals() != 0) throw nb::python_error();
       });
     }
-    if (raised) throw *raised;
+    return raised;
   }
 
  private:
@@ -191,15 +191,16 @@ nb::tuple train(const std::string& job_text, const std::string& data_dir, const 
     const nb::gil_scoped_release released;
     run.join();
   };
+  nb::object raised;
   try {
-    calls.serve(*stop);
+    raised = calls.serve(*stop);
   } catch (...) {
     join();
     throw;
   }
   join();
-  if (error) throw_error(*error);
-  return nb::make_tuple(outcome.exit, outcome.result, from_values(outcome.values), outcome.losses);
+  if (error && raised.is_none()) throw_error(*error);
+  return nb::make_tuple(outcome.exit, outcome.result, from_values(outcome.values), outcome.losses, raised);
 }
 
 // ------------------------------------------------------------------------------------------------ single

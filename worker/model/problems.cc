@@ -10,9 +10,12 @@ namespace braid::worker {
 
 void Problems::refuse() const {
   if (none()) return;
-  std::string text = fmt::format("{}: {} thing{} keep{} it from training:", source_, texts_.size(),
-                                 texts_.size() == 1 ? "" : "s", texts_.size() == 1 ? "s" : "");
-  for (const std::string& problem : texts_) text += "\n  " + problem;
+  std::vector<std::string> once;  // the graphs of training and of inference may have the same ones
+  for (const std::string& problem : texts_)
+    if (std::find(once.begin(), once.end(), problem) == once.end()) once.push_back(problem);
+  std::string text = fmt::format("{}: {} thing{} keep{} it from training:", source_, once.size(),
+                                 once.size() == 1 ? "" : "s", once.size() == 1 ? "s" : "");
+  for (const std::string& problem : once) text += "\n  " + problem;
   throw InvalidArgument(std::move(text));
 }
 
