@@ -11,6 +11,7 @@ namespace {
 constexpr int kMostByRule = 8;      // batches of room that the rule alone may ask for
 constexpr double kIdleShare = 0.1;  // threads that wait for room longer than this have time left
 constexpr double kWorthAThread = 0.95;
+constexpr int kShareAdded = 3;  // a third of the threads at most is added at a time
 
 int ceil_ratio(double a, double b) {
   // A ratio just above a whole number is measurement noise.
@@ -37,7 +38,11 @@ StageSizes StageTuner::with_more(const StageWindow& window) const {
   StageSizes sizes = sizes_;
   const bool idle = window.room_share > kIdleShare;
   if (!idle && tune_threads_) {
-    sizes.threads = std::min(sizes.threads + 1, limits_.max_threads);
+    // As many as serve the takers if each makes as many batches as one does now. Of ten threads one more is a
+    // gain that noise hides.
+    const int needed = ceil_ratio(sizes.threads * window.take_wait_seconds, window.step_seconds);
+    const int added = std::clamp(needed, 1, std::max(1, sizes.threads / kShareAdded));
+    sizes.threads = std::min(sizes.threads + added, limits_.max_threads);
     if (tune_capacity_)
       sizes.capacity = std::min(std::max(sizes.capacity, sizes.threads), limits_.max_capacity);
   } else if (idle && tune_capacity_) {
@@ -48,8 +53,8 @@ StageSizes StageTuner::with_more(const StageWindow& window) const {
 
 StageSizes StageTuner::corrected(const StageWindow& window) const {
   const bool starved = window.take_wait_seconds > std::max(kEnough * window.step_seconds, kWakeUpSeconds);
-  const bool in_vain = thread_added_ && window.take_wait_seconds > kWorthAThread * last_.take_wait_seconds;
-  if (in_vain) return {sizes_.capacity, sizes_.threads - 1};
+  const bool in_vain = added_ > 0 && window.take_wait_seconds > kWorthAThread * last_.take_wait_seconds;
+  if (in_vain) return {sizes_.capacity, sizes_.threads - added_};
   return starved ? with_more(window) : sizes_;
 }
 
@@ -59,7 +64,7 @@ StageSizes StageTuner::update(const StageWindow& measured) {
   if (window.make_seconds <= 0) window.make_seconds = last_.make_seconds;
   const StageSizes chosen = windows_ == 0 ? by_rule(window) : corrected(window);
   const bool took_back = chosen.threads < sizes_.threads && windows_ > 0;
-  thread_added_ = windows_ > 0 && chosen.threads > sizes_.threads;
+  added_ = windows_ > 0 ? std::max(0, chosen.threads - sizes_.threads) : 0;
   sizes_ = chosen;
   last_ = window;
   ++windows_;

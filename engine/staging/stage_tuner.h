@@ -1,11 +1,11 @@
 // Chooses `capacity` and `num_threads` of a stage from what it measures, for AUTO. The first window sets both
 // by rule: as many threads as making a batch takes steps, and room for as many batches as fit into a step.
 // Later windows correct that while takers still wait: more threads when those that there are have no time
-// left, more room when they have (then making a batch takes longer at times). A thread that brought nothing
-// is taken back. Owns no thread and no clock. Thread rule: one thread at a time.
+// left, more room when they have (then making a batch takes longer at times). Threads that brought nothing
+// are taken back. Owns no thread and no clock. Thread rule: one thread at a time.
 //
 // Where steps are short those windows are some milliseconds, in which the device's first launches lie too. So
-// it looks again, at windows of a length of time, and takes one thread or twice the room more at a time until
+// it looks again, at windows of a length of time, and takes more threads or twice the room at a time until
 // takers are served, or what it took last brought nothing.
 #pragma once
 
@@ -73,7 +73,7 @@ class StageTuner {
   StageSizes sizes_;
   int windows_ = 0;
   StageWindow last_;
-  bool thread_added_ = false;  // by the update before
+  int added_ = 0;  // threads, by the update before
 
   int looks_left_ = kServedLooks;         // in a row that find takers served
   std::optional<StageSizes> taken_from_;  // what it had before the look before took more

@@ -49,6 +49,19 @@ TEST(StageTunerTest, TakesBackAThreadThatBroughtNothingAndIsDone) {
   EXPECT_EQ(tuner.update({0.024, 0.010, 0.004, 0}).threads, 1);
 }
 
+TEST(StageTunerTest, OfManyThreadsAThirdIsAddedAtATimeAndTakenBack) {
+  const StageTuner::Limits many{.max_capacity = 64, .max_threads = 16};
+  StageTuner tuner({1, 1}, true, true, many);
+  EXPECT_EQ(tuner.update({.make_seconds = 0.9e-3, .step_seconds = 0.1e-3}).threads, 9);
+  EXPECT_EQ(tuner.update({1.2e-3, 0.1e-3, 0.021e-3, 0}).threads, 11) << "as many as the wait is of a step";
+  EXPECT_EQ(tuner.update({1.6e-3, 0.1e-3, 0.1e-3, 0}).threads, 9) << "all that came last";
+
+  StageTuner starved({1, 1}, true, true, many);
+  starved.update({.make_seconds = 0.9e-3, .step_seconds = 0.1e-3});
+  EXPECT_EQ(starved.update({1.8e-3, 0.1e-3, 0.1e-3, 0}).threads, 12) << "a third at most";
+  EXPECT_EQ(starved.update({1.8e-3, 0.1e-3, 0.05e-3, 0}).threads, 16) << "no more than there may be";
+}
+
 TEST(StageTunerTest, LeavesAloneWhatServesAndWhatIsNotAuto) {
   StageTuner served({1, 1}, true, true, kLimits);
   const StageSizes by_rule = served.update({.make_seconds = 0.005, .step_seconds = 0.010});
