@@ -328,10 +328,10 @@ PreparedKernel prepare_grouped(const PrepareContext& c) {
 /// Sparse updates of `gradient_inputs` a variable, 1 where the rows are grouped.
 template <int kGradientInputs>
 bool supports(const Node& node, std::span<const OutputInfo> inputs) {
-  for (const OutputInfo& input : inputs)
-    if (input.shape.rank() == 0) return false;
-  return updates_float32(node, inputs, kGradientInputs) &&
-         cuda::fits_entries(indexed_tables(inputs, update_inputs(node, inputs, kGradientInputs)));
+  const UpdateInputs in = update_inputs(node, inputs, kGradientInputs);
+  for (int i = 0; i < in.entries(); ++i)
+    if (inputs[static_cast<std::size_t>(i)].shape.rank() == 0) return false;
+  return updates_float32(node, inputs, kGradientInputs) && cuda::fits_entries(indexed_tables(inputs, in));
 }
 
 }  // namespace

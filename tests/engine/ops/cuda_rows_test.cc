@@ -72,5 +72,20 @@ TEST(CudaRows, SquaresAreThoseOfTheHost) {
   }
 }
 
+// Ops whose kernels ask for what they get: such a case on the host costs a step its tables' way.
+TEST(CudaRows, UpdatesWithAFactorOrInWiderRowsRunOnTheDevice) {
+  if (!cuda_device()) GTEST_SKIP() << missing::kCudaDevice;
+  int seen = 0;
+  for (const char* op : {"braid.ApplyOptimizer", "braid.ApplyOptimizerMany", "braid.SparseApplyOptimizer",
+                         "braid.SparseApplyOptimizerMany", "braid.SparseApplyGrouped"})
+    for (const OpCase& c : all_op_cases().of(op)) {
+      if (!c.attrs.get("has_factor", false) && !c.attrs.has("value_offsets")) continue;
+      EXPECT_TRUE(run_program(OpRegistry::global().require(op), c, Domain::Device, 1).on_device)
+          << op << " " << c.label;
+      ++seen;
+    }
+  EXPECT_GT(seen, 20);
+}
+
 }  // namespace
 }  // namespace braid::testing
