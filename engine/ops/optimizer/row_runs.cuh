@@ -39,7 +39,12 @@ struct RowRuns {
   }
   /// The first entry of the row's run, which `high` is in. All lanes of a warp call it together.
   __device__ std::int64_t first_of(std::int64_t row, std::int64_t high, int lane) const {
-    std::int64_t low = 0;
+    // Steps back of 1, 2, 4, ... tell how far the run goes, which is little for most.
+    const std::int64_t back = high - (std::int64_t{1} << lane);
+    const unsigned before = __ballot_sync(kAllLanes, back < 0 || row_of(entries[back]) < row);
+    const int far = __ffs(static_cast<int>(before)) - 1;  // the longest step is behind all entries
+    std::int64_t low = max(std::int64_t{0}, high - (std::int64_t{1} << far) + 1);
+    if (far > 0) high -= std::int64_t{1} << (far - 1);
     while (low < high) {
       const std::int64_t step = (high - low + kWarp - 1) / kWarp, probe = low + lane * step;
       const bool is_before = probe < high && row_of(entries[probe]) < row;
