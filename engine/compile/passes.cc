@@ -93,6 +93,7 @@ constexpr auto kPasses = std::to_array<Pass>({
     {"group_updates", "rewrite", kDevice, group_updates, "one node for many small updates"},
     {"split_updates", "rewrite", kDevice, split_updates,
      "the grouping of rows of sparse updates as a node that waits for indices only"},
+    {"group_norms", "rewrite", kDevice, group_norms, "one node for the squares of many gradients"},
     {"offload", "rewrite", kAll, offload_values,
      "where asked for: values that rest are on the host meanwhile"},
     {"lower", "schedule", kAll, lower, "nodes to ops, values to buffers; views and constants are no ops"},

@@ -93,6 +93,9 @@ void group_updates(Plan& plan);
 /// Of sparse updates, the grouping of their rows as a node that waits for indices only.
 void split_updates(Plan& plan);
 
+/// On a device: squares that clipping adds up are one node for dense gradients, and one for grouped rows.
+void group_norms(Plan& plan);
+
 /// Where asked for: values that rest are on the host meanwhile (offload_values.cc). Throws: InvalidArgument
 /// for a pattern that is none, or fits no value that could be offloaded.
 void offload_values(Plan& plan);

@@ -1,4 +1,5 @@
-// Which updates multiply their gradient by the number that clips it. Compiling needs no device.
+// Which updates multiply their gradient by the number that clips it, and which squares become one node.
+// Compiling needs no device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -119,6 +120,67 @@ TEST_F(UpdateFactorsTest, ProductsByVectorsStay) {
   dense("a", {3},
         add("a/by", "Mul", {feed("a/g", DType::Float32, {3}), feed("a/s", DType::Float32, {1})}, {}));
   EXPECT_EQ(compiled(), (Ops{"Mul 2", "braid.ApplyOptimizer 2"}));
+}
+
+class GroupNormsTest : public UpdateFactorsTest {
+ protected:
+  /// A dense gradient, or values of a table's rows by indices, that the scale looks at.
+  ValueRef squared(const std::string& name, const Shape& shape) {
+    const ValueRef x = feed(name + "/g", DType::Float32, shape);
+    halves_.push_back(add(name + "/loss", "L2Loss", {x}, {}));
+    return x;
+  }
+  void table(const std::string& name, std::int64_t rows, std::int64_t n, std::int64_t said_rows) {
+    const ValueRef values = feed(name + "/v", DType::Float32, {n, 4});
+    sparse(name, rows, values);
+    halves_.push_back(add(name + "/loss", "braid.RowsL2Loss", {{graph_.find(name + "/i"), 0}, values},
+                          {{"rows", said_rows}}));
+  }
+  Ops squares(int streams) {
+    add("all", "braid.ClipScale", halves_, {{"clip_norm", 1.0}});
+    request_.fetches.push_back("all");
+    CompileOptions options;
+    options.domain = Domain::Device;
+    options.streams.count = streams;
+    Ops ops;
+    const auto program = compile(graph_, request_, options);
+    for (const ProgramOp& op : program->ops)
+      if (op.op.find("L2Loss") != std::string::npos || op.op == "braid.ClipScale")
+        ops.push_back(op.op + " " + std::to_string(op.inputs.size()));
+    std::sort(ops.begin(), ops.end());
+    return ops;
+  }
+  std::vector<ValueRef> halves_;
+};
+
+TEST_F(GroupNormsTest, SquaresOfManyGradientsAreOneNode) {
+  squared("a", {3});
+  squared("b", {4, 5});
+  squared("large", {2049, 2048});
+  table("t", 9, 6, 9);
+  table("u", 8, 2, 8);
+  EXPECT_EQ(squares(2),
+            (Ops{"L2Loss 1", "braid.ClipScale 3", "braid.L2LossMany 2", "braid.RowsL2LossMany 3"}));
+}
+
+TEST_F(GroupNormsTest, WithoutGroupedRowsTablesKeepTheirs) {
+  table("t", 9, 6, 9);
+  table("u", 8, 2, 8);
+  EXPECT_EQ(squares(1), (Ops{"braid.ClipScale 2", "braid.RowsL2Loss 2", "braid.RowsL2Loss 2"}));
+}
+
+TEST_F(GroupNormsTest, RowsOfOtherTablesAreNotThoseThatAreGrouped) {
+  table("t", 9, 6, 9);
+  table("u", 8, 2, 7);
+  EXPECT_EQ(squares(2), (Ops{"braid.ClipScale 2", "braid.RowsL2Loss 2", "braid.RowsL2Loss 2"}));
+}
+
+TEST_F(GroupNormsTest, WhatOthersReadStays) {
+  squared("a", {3});
+  squared("b", {4, 5});
+  squared("c", {5});
+  request_.fetches.push_back("b/loss");
+  EXPECT_EQ(squares(2), (Ops{"L2Loss 1", "braid.ClipScale 2", "braid.L2LossMany 2"}));
 }
 
 }  // namespace

@@ -40,6 +40,21 @@ TEST(RowsL2LossTest, RowsOfEqualIndicesAreSummedFirst) {
   EXPECT_NEAR(rows_loss(indices, rows, 7), expected, 1e-5 * expected);
 }
 
+TEST(RowsL2LossTest, OfManyTablesIsTheSumOverThem) {
+  const Tensor first = i64({4}, {2, 0, 2, 1}), second = i64({3}, {1, 1, 0});
+  const Tensor x = f32({4, 2}, {1, 2, 3, 4, -1, 5, 0.5F, 0.25F}), y = f32({3, 1}, {3, 4, 5});
+  const std::vector<std::int64_t> rows{3, 2};
+  const Tensor entries = run_op("braid.GroupRows", {first, second}, {{"rows", rows}})[0];
+  EXPECT_EQ(values("braid.RowsL2LossMany", {x, y, entries}, {{"rows", rows}})[0],
+            rows_loss(first, x, 3) + rows_loss(second, y, 2));
+  EXPECT_EQ(values("braid.L2LossMany", {x, y}, {})[0],
+            (1 + 4 + 9 + 16 + 1 + 25 + 0.25 + 0.0625 + 9 + 16 + 25) / 2);
+  EXPECT_THAT(refusal("braid.RowsL2LossMany", {x, entries}, {{"rows", rows}}),
+              HasSubstr("rows: expected those of 1 tables, got 2"));
+  EXPECT_THAT(refusal("braid.RowsL2LossMany", {x, x, entries}, {{"rows", rows}}),
+              HasSubstr("an entry for each row of values is needed"));
+}
+
 TEST(RowsL2LossTest, WhatDoesNotFitIsRefused) {
   const auto refused = [](const Tensor& indices, const Tensor& rows, std::int64_t bound) {
     return refusal("braid.RowsL2Loss", {indices, rows}, {{"rows", bound}});
