@@ -15,6 +15,8 @@ using std::chrono::microseconds;
 
 constexpr int kEagerTests =
     2000;  // only yielding in between; an operation among running ranks ends within these
+constexpr microseconds kOwnYield{
+    50};  // a longer one gave the core to somebody else: naps are shorter than that
 constexpr microseconds kFirstNap{20};
 constexpr microseconds kLongestNap{1000};
 constexpr int kTestsPerPoll = 32;
@@ -40,6 +42,7 @@ void check_mpi(int code, const char* call, int rank) {
 void wait_request(MpiSession& session, MPI_Request& request, const WaitContext& wait, const std::string& what,
                   const std::function<void()>& poll) {
   auto nap = kFirstNap;
+  bool eager = true;
   for (int test = 0;; ++test) {
     {
       std::lock_guard lock(session.mutex());
@@ -49,8 +52,10 @@ void wait_request(MpiSession& session, MPI_Request& request, const WaitContext& 
       if (poll && test % kTestsPerPoll == 0) poll();
     }
     wait.check(what);
-    if (test < kEagerTests) {
+    if (eager && test < kEagerTests) {
+      const auto before = std::chrono::steady_clock::now();
       std::this_thread::yield();
+      eager = std::chrono::steady_clock::now() - before < kOwnYield;
     } else {
       std::this_thread::sleep_for(nap);
       nap = std::min(2 * nap, kLongestNap);

@@ -25,6 +25,8 @@ constexpr milliseconds kAnswerTime{1000};
 constexpr int kMostTellings = 16;        // of an operation: a peer that does not read must not block them
 constexpr milliseconds kLastWords{200};  // between the end of a data socket and that of its control socket
 constexpr int kLooks = 30;               // at the sockets, before it sleeps until they are ready
+constexpr std::chrono::microseconds kOwnYield{50};  // a longer one gave the core to somebody else
+constexpr int kWaitsWithoutLooks = 100;             // after such a one
 constexpr std::size_t kMaxMove =
     256 << 10;  // per call: what was received is reduced while it is in the cache
 
@@ -178,6 +180,26 @@ bool Mesh::pump(Motion& motion) {
   return status.bytes > 0 || motion.flushed;
 }
 
+/// Peers that run answer sooner than a sleeping thread wakes up. On a host that has more to run than cores it
+/// is the other way round: who yields waits for a turn of everybody else, and who sleeps is woken by the
+/// answer.
+int Mesh::look_for_events(std::span<pollfd> entries) {
+  if (waits_without_looks_ > 0) {
+    --waits_without_looks_;
+    return 0;
+  }
+  for (int look = 0; look < kLooks; ++look) {
+    if (const int ready = poll(entries.data(), entries.size(), 0); ready != 0) return ready;
+    const auto before = std::chrono::steady_clock::now();
+    sched_yield();
+    if (std::chrono::steady_clock::now() - before > kOwnYield) {
+      waits_without_looks_ = kWaitsWithoutLooks;
+      return 0;
+    }
+  }
+  return 0;
+}
+
 void Mesh::wait_for_events(const WaitContext& wait) {
   std::vector<pollfd> entries;
   std::vector<Motion*> waiting;
@@ -194,12 +216,7 @@ void Mesh::wait_for_events(const WaitContext& wait) {
   }
   auto left = std::chrono::ceil<milliseconds>(wait.remaining());
   auto timeout = static_cast<int>(std::min<milliseconds>(left, std::chrono::hours(1)).count());
-  // Peers that run answer sooner than a sleeping thread wakes up.
-  int ready = 0;
-  for (int look = 0; look < kLooks && ready == 0; ++look) {
-    ready = poll(entries.data(), entries.size(), 0);
-    if (ready == 0) sched_yield();
-  }
+  int ready = look_for_events(entries);
   if (ready == 0) ready = poll(entries.data(), entries.size(), timeout);
   if (ready <= 0) return;
   if (entries[0].revents) clear_event(wake_.get());

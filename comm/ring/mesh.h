@@ -9,6 +9,8 @@
 // Thread rule: one thread, except abort().
 #pragma once
 
+#include <poll.h>
+
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -93,6 +95,7 @@ class Mesh {
   bool pump(Motion& motion);
   static bool finished(const Motion& motion);
   void wait_for_events(const WaitContext& wait);
+  int look_for_events(std::span<pollfd> entries);
   void read_notices(int peer);
   void take_notice(int peer, const Notice& notice);
   [[noreturn]] void lost(int peer, const std::string& reason);
@@ -114,6 +117,7 @@ class Mesh {
   std::vector<Motion> motions_;
   std::optional<int> told_;  // for whom the others know this rank to wait, in the current operation
   int tellings_ = 0;
+  int waits_without_looks_ = 0;
   ErrorPtr broken_;
   std::atomic<bool> aborted_{false};
   Fd wake_;  // an eventfd: abort() and stop requests end a poll()
