@@ -18,6 +18,7 @@
 #include <thread>
 #include <utility>  // before Asio: Boost 1.74 forgets it in C++20
 
+#include "base/descriptors.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -258,7 +259,8 @@ void HttpServer::Impl::accept() {
       });
       return;
     }
-    if (sessions.size() < limits.connections) std::make_shared<Session>(*this, std::move(socket))->read();
+    if (sessions.size() < limits.connections && leaves_descriptors(socket.native_handle()))
+      std::make_shared<Session>(*this, std::move(socket))->read();
     accept();
   });
 }

@@ -52,7 +52,7 @@ MAY_INCLUDE = {
     "examples/multistream_training/main.": ["examples", "models", "engine", "proto", "worker/job", "base"],
     "launch": ["launch", "proto", "base"],
     "watch": ["watch", "base"],
-    "ps": ["ps", "comm/transport", "comm/rendezvous/grpc_channel.", "comm/rendezvous/grpc_credentials.", "proto", "base"],
+    "ps": ["ps", "comm/transport", "comm/rendezvous/grpc_channel.", "comm/rendezvous/grpc_listener.", "proto", "base"],
     "worker": ["worker", "watch", "models", "launch", "ps/client", "engine", "comm", "proto", "base"],
     "worker/roles/server_role.": ["worker", "watch", "launch", "ps", "comm", "engine", "proto", "base"],
     "cli": ["cli", "worker", "watch", "models", "launch", "ps", "engine", "comm", "proto", "base"],

@@ -37,6 +37,10 @@ void take_grpc_log(gpr_log_func_args* line) {
     return warn_of_refusal("a connection was refused: TLS: " + text.substr(kFailed.size()));
   if (text.starts_with("No match found for server name"))
     return log_debug("gRPC: {}", text);  // as it shall be
+  // Strangers who connect make one line each; what they are refused for, gRPC also tells us by itself.
+  if (text.find("SecurityConnector::cancel_check_peer") != std::string::npos ||
+      text.starts_with("Failed accept"))
+    return warn_of_refusal("gRPC: " + text);
   log_warning("gRPC: {}", text);
 }
 

@@ -2,7 +2,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "base/log.h"
-#include "comm/rendezvous/grpc_credentials.h"
+#include "comm/rendezvous/grpc_listener.h"
 #include "comm/rendezvous/grpc_rendezvous.h"
 #include "comm/transport/address.h"
 #include "proto/cluster.grpc.pb.h"
@@ -11,7 +11,6 @@ namespace braid::comm {
 namespace {
 
 constexpr int kMostMessageBytes = 2 << 20;  // beyond the largest value
-constexpr int kHandshakeMilliseconds = 10000;
 constexpr int kLeastPingMilliseconds = 5000;
 
 grpc::Status to_status(const ErrorRecord& error) {
@@ -230,25 +229,22 @@ class RendezvousServerImpl final : public RendezvousServer {
  public:
   explicit RendezvousServerImpl(const RendezvousServerOptions& options)
       : store_(std::make_shared<RendezvousStore>()), service_(store_), add_services_(options.add_services) {
-    auto address = parse_address(options.listen);
     grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort(options.listen, make_server_credentials(options.security), &port);
+    try {
+      listener_.emplace(builder, options.listen, options.security);
+    } catch (const Unavailable& error) {
+      throw Unavailable("[rendezvous] " + error.message());
+    }
     builder.SetMaxReceiveMessageSize(kMostMessageBytes);
-    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
-    // Two servers on one port would share the clients between them.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     // Workers of elastic jobs ask now and then whether this host is there, while a stream is silent.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kLeastPingMilliseconds);
     builder.RegisterService(&service_);
     if (add_services_) add_services_(builder);
     server_ = builder.BuildAndStart();
-    if (!server_ || port == 0)
-      throw Unavailable(
-          fmt::format("[rendezvous] cannot listen on {}: the address is in use or is not this machine's",
-                      options.listen));
-    address_ = fmt::format("{}:{}", options.listen.substr(0, options.listen.rfind(':')), port);
+    if (!server_) throw Internal(fmt::format("[rendezvous] {}: gRPC starts no server", options.listen));
+    listener_->start();
+    address_ = fmt::format("{}:{}", options.listen.substr(0, options.listen.rfind(':')), listener_->port());
   }
 
   ~RendezvousServerImpl() override {
@@ -267,6 +263,7 @@ class RendezvousServerImpl final : public RendezvousServer {
     if (stopped_) return;
     stopped_ = true;
     store_->fail_waits(fmt::format("[rendezvous] the host at {} stopped", address_));
+    listener_->stop();
     auto left = gpr_time_from_nanos(wait.remaining().count(), GPR_TIMESPAN);
     server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), left));
   }
@@ -275,6 +272,7 @@ class RendezvousServerImpl final : public RendezvousServer {
   const std::shared_ptr<RendezvousStore> store_;
   Service service_;
   const std::function<void(grpc::ServerBuilder&)> add_services_;  // may own them: outlives the server
+  std::optional<GrpcListener> listener_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
   std::mutex mutex_;

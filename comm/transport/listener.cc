@@ -7,10 +7,11 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 
+#include "base/descriptors.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "comm/transport/address.h"
 #include "comm/transport/endpoint.h"
+#include "comm/transport/security.h"
 
 namespace braid::comm {
 namespace {
@@ -89,11 +90,16 @@ void Listener::accept() {
       *context, [self = shared_from_this(), context](boost::system::error_code error, Socket socket) {
         if (!self->acceptor_.is_open()) return;
         if (!error) {
-          self->accepted_(context, std::move(socket));
+          if (leaves_descriptors(socket.native_handle()))
+            self->accepted_(context, std::move(socket));
+          else
+            warn_of_refusal(
+                fmt::format("transport: {}: a connection was refused: too many are open", self->address_));
           return self->accept();
         }
         // Most often the process is out of file descriptors: others must be given the time to close some.
-        log_warning("transport: {}: cannot accept a connection: {}", self->address_, error.message());
+        warn_of_refusal(
+            fmt::format("transport: {}: cannot accept a connection: {}", self->address_, error.message()));
         self->retry_.expires_after(kAcceptRetry);
         self->retry_.async_wait([self](auto timer_error) {
           if (!timer_error && self->acceptor_.is_open()) self->accept();

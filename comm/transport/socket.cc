@@ -21,6 +21,7 @@
 
 #include "base/error.h"
 #include "comm/transport/address.h"
+#include "comm/transport/look_up.h"
 
 namespace braid::comm {
 namespace {
@@ -32,21 +33,18 @@ constexpr int kLocalBufferBytes = 1 << 20;
 
 std::string errno_text(int code) { return std::system_category().message(code); }
 
-struct AddressList {
-  addrinfo* first = nullptr;
-  ~AddressList() {
-    if (first) freeaddrinfo(first);
-  }
-};
-
-/// The reason why the name cannot be looked up, or empty.
-std::string look_up(const Address& address, bool passive, AddressList& list) {
+/// Of an address of this machine.
+AddressList own_addresses(const Address& address, std::string& reason) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = passive ? AI_PASSIVE : 0;
-  auto code = getaddrinfo(address.host.c_str(), address.port.c_str(), &hints, &list.first);
-  return code == 0 ? "" : gai_strerror(code);
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* first = nullptr;
+  const int code = getaddrinfo(address.host.c_str(), address.port.c_str(), &hints, &first);
+  if (code != 0) reason = gai_strerror(code);
+  return code != 0
+             ? nullptr
+             : AddressList(first, [](const addrinfo* all) { freeaddrinfo(const_cast<addrinfo*>(all)); });
 }
 
 bool is_local(int fd) {
@@ -115,15 +113,16 @@ ListenSocket listen_at(const std::string& listen) {
   auto fail = [&](const std::string& reason) -> Unavailable {
     return Unavailable(fmt::format("[transport] cannot listen on {}: {}", listen, reason));
   };
-  AddressList list;
-  if (auto reason = look_up(address, true, list); !reason.empty()) throw fail(reason);
-  Fd fd(socket(list.first->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  std::string reason;
+  const AddressList list = own_addresses(address, reason);
+  if (!list) throw fail(reason);
+  Fd fd(socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   int one = 1;
   if (fd.get() >= 0) {
     setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     take_both_families(fd.get());
   }
-  if (fd.get() < 0 || bind(fd.get(), list.first->ai_addr, list.first->ai_addrlen) != 0 ||
+  if (fd.get() < 0 || bind(fd.get(), list->ai_addr, list->ai_addrlen) != 0 ||
       ::listen(fd.get(), SOMAXCONN) != 0)
     throw fail(errno_text(errno));
   sockaddr_storage bound{};
@@ -199,9 +198,9 @@ std::string local_scope() {
 
 std::optional<Fd> connect_once(const std::string& address, const WaitContext& wait, const std::string& what,
                                std::string& reason) {
-  AddressList list;
-  reason = look_up(tcp_address(address), false, list);
-  for (auto* entry = list.first; entry; entry = entry->ai_next) {
+  const Address to = tcp_address(address);
+  const AddressList list = look_up(to.host, to.port, wait, reason);
+  for (const addrinfo* entry = list.get(); entry; entry = entry->ai_next) {
     Fd fd(socket(entry->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     int error = 0;
     if (fd.get() < 0 || (connect(fd.get(), entry->ai_addr, entry->ai_addrlen) != 0 && errno != EINPROGRESS)) {

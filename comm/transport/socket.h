@@ -21,6 +21,8 @@ class Fd {
   Fd& operator=(Fd&& other) noexcept;
   ~Fd() { reset(); }
   int get() const { return fd_; }
+  /// It is the caller's now.
+  int release() { return std::exchange(fd_, -1); }
   void reset();
 
  private:

@@ -137,7 +137,10 @@ void PsClient::Impl::register_with_all(const WaitContext& wait) {
     if (left == 0 || !(wait.expired() || wait.stopped())) continue;
     std::vector<std::string> missing;
     for (std::size_t s = 0; s < registered.size(); ++s)
-      if (!registered[s]) missing.push_back(fmt::format("server {} ({})", s, options.servers[s]));
+      if (!registered[s])
+        missing.push_back(
+            fmt::format("server {} ({}{})", s, options.servers[s],
+                        probes[s] && !probes[s]->reason().empty() ? ": " + probes[s]->reason() : ""));
     const auto text = fmt::format("[ps] no answer from {}", fmt::join(missing, ", "));
     if (wait.stopped()) throw Cancelled(text + ": cancelled");
     throw Unavailable(text + " before the deadline");

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/log.h"
-#include "comm/rendezvous/grpc_credentials.h"
+#include "comm/rendezvous/grpc_listener.h"
 #include "proto/ps.grpc.pb.h"
 #include "ps/control_status.h"
 #include "ps/server/queue_service.h"
@@ -24,8 +24,7 @@ using grpc::ServerUnaryReactor;
 
 constexpr std::chrono::milliseconds kGrace{200};
 constexpr int kMostMessageBytes = 16 << 20;  // a set of a hundred thousand tables
-constexpr int kHandshakeMilliseconds = 10000;
-constexpr std::size_t kMostReason = 4000;  // bytes; a gRPC status carries no more than 8 KiB
+constexpr std::size_t kMostReason = 4000;    // bytes; a gRPC status carries no more than 8 KiB
 
 grpc::Status status_of(const ErrorRecord& error) {
   return {static_cast<grpc::StatusCode>(grpc_code_of(error.code)), error.message,
@@ -289,6 +288,7 @@ struct ControlService::Impl {
   ControlServiceOptions options;
   Service service;
   std::unique_ptr<grpc::Service> queue;  // workers ask that of server 0
+  std::optional<comm::GrpcListener> listener;
   std::unique_ptr<grpc::Server> server;
   std::string address;
 };
@@ -297,19 +297,19 @@ ControlService::ControlService(ServerCore& core, ControlServiceOptions options)
     : impl_(std::make_unique<Impl>(core, std::move(options))) {
   const std::string& listen = impl_->options.listen;
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT,
-                             0);  // a second server on the port is an error, not a rival
+  try {
+    impl_->listener.emplace(builder, listen, impl_->options.security);
+  } catch (const Unavailable& error) {
+    throw Unavailable(fmt::format("[ps] server {}: {}", impl_->options.index, error.message()));
+  }
   builder.SetMaxReceiveMessageSize(kMostMessageBytes);
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
-  builder.AddListeningPort(listen, comm::make_server_credentials(impl_->options.security), &port);
   builder.RegisterService(&impl_->service);
   builder.RegisterService(impl_->queue.get());
   impl_->server = builder.BuildAndStart();
-  if (!impl_->server || port == 0)
-    throw Unavailable(fmt::format("[ps] server {}: cannot listen on {} (address in use, or not of this host)",
-                                  impl_->options.index, listen));
-  impl_->address = fmt::format("{}:{}", listen.substr(0, listen.rfind(':')), port);
+  if (!impl_->server)
+    throw Internal(fmt::format("[ps] server {} at {}: gRPC starts no server", impl_->options.index, listen));
+  impl_->listener->start();
+  impl_->address = fmt::format("{}:{}", listen.substr(0, listen.rfind(':')), impl_->listener->port());
 }
 
 ControlService::~ControlService() {
@@ -325,6 +325,7 @@ std::string ControlService::address() const { return impl_->address; }
 void ControlService::stop(const WaitContext& wait) {
   impl_->service.finish();
   if (!impl_->server) return;
+  impl_->listener->stop();
   // Connections count as calls under way until the client notices, which idle ones do every few seconds.
   impl_->server->Shutdown(std::chrono::system_clock::now() +
                           std::min<std::chrono::nanoseconds>(wait.remaining(), kGrace));

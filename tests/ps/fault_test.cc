@@ -374,8 +374,8 @@ TEST(PsFaultTest, ConnectNamesTheServersThatAreMissing) {
   const ErrorRecord missing =
       error_of([&] { PsClient::connect(options, WaitContext::with_timeout(milliseconds(600))); });
   EXPECT_EQ(missing.code, ErrorCode::Unavailable);
-  EXPECT_THAT(missing.message,
-              HasSubstr("no answer from server 0 (127.0.0.1:1), server 1 (127.0.0.1:2) before the deadline"));
+  EXPECT_THAT(missing.message, HasSubstr("no answer from server 0 (127.0.0.1:1: Connection refused), server "
+                                         "1 (127.0.0.1:2: Connection refused) before the deadline"));
 }
 
 TEST(PsFaultTest, ConnectWaitsForAServerThatComesLater) {
