@@ -157,6 +157,9 @@ class TlsStream final : public Stream {
       default:
         result.ended = true;
         result.error = "TLS: " + openssl_error();
+        // "certificate verify failed" alone does not say that it has expired, or that a clock is wrong.
+        if (const long why = SSL_get_verify_result(ssl_); why != X509_V_OK)
+          result.error += fmt::format(" ({})", X509_verify_cert_error_string(why));
     }
   }
 

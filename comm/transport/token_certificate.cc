@@ -59,8 +59,8 @@ PemPair token_certificate(const JobToken& token) {
   X509* x = certificate.get();
   require(x != nullptr && X509_set_version(x, 2) == 1, "version");
   ASN1_INTEGER_set(X509_get_serialNumber(x), 1);
-  // Fixed, so that clocks that differ do not matter: the token is what ends.
-  require(ASN1_TIME_set_string(X509_getm_notBefore(x), "20000101000000Z") == 1 &&
+  // Fixed, so that clocks that differ, or were never set, do not matter: the token is what ends.
+  require(ASN1_TIME_set_string(X509_getm_notBefore(x), "19700101000000Z") == 1 &&
               ASN1_TIME_set_string(X509_getm_notAfter(x), "29991231235959Z") == 1,
           "times");
   X509_NAME* name = X509_get_subject_name(x);
