@@ -28,6 +28,7 @@ struct TrainOptions {
   std::string run_directory;
   StepFlags step;
   bool resume = false;
+  bool accept_changes = false;
   bool overwrite = false;
   bool print_job = false;
   bool print_cluster = false;
@@ -68,6 +69,7 @@ int run_train(const TrainOptions& options) {
     return kExitSuccess;
   }
   role.start = options.resume ? RunStart::Resume : options.overwrite ? RunStart::Overwrite : RunStart::New;
+  role.accepts_changes = options.accept_changes;
   role.data_dir = data_directory(options.data_dir);
   return worker::run_role(job, role);
 }
@@ -141,6 +143,12 @@ void add_train(CLI::App& app, Action& action) {
       train->add_flag("--resume", options->resume,
                       "Resume from the newest complete checkpoint in checkpoint.directory; without one, "
                       "begin at step 0");
+  train
+      ->add_flag(
+          "--accept-changes", options->accept_changes,
+          "With --resume: go on although seed, input, model or optimizer differ from the checkpoint's, "
+          "which is refused otherwise")
+      ->needs(resume);
   train
       ->add_flag(
           "--overwrite", options->overwrite,

@@ -212,9 +212,10 @@ class Trainer:
     def fit(self, steps=None, epochs=None, callbacks=(), resume=False, overwrite=False):
         """Trains for so many steps or epochs more, and returns a History. Under a launcher (TF_CONFIG, mpirun, srun,
         torchrun, `braid launch`) this process becomes its task: a server serves until the job ends. resume: from the
-        newest checkpoint. overwrite: checkpoints of an earlier run may go; those of an earlier fit of this Trainer do.
-        Ctrl-C (a notebook's interrupt) and SIGTERM stop behind a step, with a checkpoint, and raise KeyboardInterrupt or
-        SystemExit(143); so do exceptions of callbacks. The Trainer has what was trained until then, and goes on from it.
+        newest checkpoint; "changed": although seed, data, model or optimizer are others. overwrite: checkpoints of an
+        earlier run may go; those of an earlier fit of this Trainer do. Ctrl-C (a notebook's interrupt) and SIGTERM stop
+        behind a step, with a checkpoint, and raise KeyboardInterrupt or SystemExit(143); so do exceptions of callbacks.
+        The Trainer has what was trained until then, and goes on from it.
         Thread rule: one fit or step of a Trainer at a time; others may train meanwhile.
         Throws: InvalidArgument and what a step throws."""
         with self._alone():
@@ -246,7 +247,7 @@ class Trainer:
         calls = Calls(self, list(callbacks), history)
         is_arrays = isinstance(self.data, _data.Arrays)
         replaces = overwrite or (self.checkpoint and self._step)
-        start = "resume" if resume else "overwrite" if replaces else "new"
+        start = "resume changed" if resume == "changed" else "resume" if resume else "overwrite" if replaces else "new"
         with sigterm_raises():
             calls.begin()
             code, result, values, losses, raised = _braid.train(

@@ -177,9 +177,10 @@ nb::tuple train(const std::string& job_text, const std::string& data_dir, const 
       worker::RoleOptions role;
       role.cluster = launch::resolve_cluster(launch::process_environment(), {});
       role.data_dir = asked.data_dir;
-      role.start = asked.start == "resume"      ? RunStart::Resume
-                   : asked.start == "overwrite" ? RunStart::Overwrite
-                                                : RunStart::New;
+      role.accepts_changes = asked.start == "resume changed";
+      role.start = asked.start == "resume" || role.accepts_changes ? RunStart::Resume
+                   : asked.start == "overwrite"                    ? RunStart::Overwrite
+                                                                   : RunStart::New;
       role.hooks = &hooks;
       outcome.exit = worker::run_role(job, role, stop);
     } catch (...) {

@@ -124,14 +124,49 @@ TEST_F(RestartTest, ADamagedNewestCheckpointIsLeftOutWithAWarning) {
   EXPECT_TRUE(files_of_newest(path("ckpt")) == expected) << "the damaged one is replaced by the same bits";
 }
 
-TEST_F(RestartTest, AnotherInputThanTheCheckpointsIsSaid) {
+TEST_F(RestartTest, WhatEndsTheBitsOfARunIsRefusedUnlessItIsAccepted) {
+  train("run", clicks(20).with(checkpoints_in(path("ckpt"), 20)));
+  const Files before = files_of_newest(path("ckpt"));
+  const std::pair<const char*, const char*> cases[] = {
+      {"input.global_batch_size=32", "the input's batch was 64 and is 32"},
+      {"seed=99", "seed was "},
+      {"input.shuffle_buffer=100",
+       "input's order was shuffled, shuffle_buffer 200 and is shuffled, shuffle_buffer 100"},
+      {"optimizer.kind=ADAGRAD", "optimizer.kind was ADAM and is ADAGRAD"},
+      {"model.name=dcn_v2", "model.name was dlrm and is dcn_v2"}};
+  for (const auto& [setting, told] : cases) {
+    const Job other = clicks(30).with({setting}).with(checkpoints_in(path("ckpt"), 20));
+    std::vector<std::string> arguments = other.arguments();
+    arguments.emplace_back("--resume");
+    const auto refused = run("refused", arguments);
+    EXPECT_EQ(refused->exit_code(), 2) << setting;
+    EXPECT_THAT(refused->err(), AllOf(HasSubstr(told), HasSubstr("--accept-changes"))) << setting;
+  }
+  EXPECT_TRUE(files_of_newest(path("ckpt")) == before);
+  Cluster accepted(path("accepted"), clicks(30).with({cases[0].first}).with(checkpoints_in(path("ckpt"), 20)),
+                   {}, {"--resume", "--accept-changes"});
+  accepted.expect_success();
+  EXPECT_THAT(accepted.worker(0).err(), AllOf(HasSubstr(cases[0].second), HasSubstr("resumed at step 20")));
+}
+
+TEST_F(RestartTest, ALearningRateOrMoreStepsAreNoOtherJob) {
   train("run", clicks(20).with(checkpoints_in(path("ckpt"), 20)));
   Cluster resumed(path("resumed"),
-                  clicks(30).with({"input.global_batch_size=32"}).with(checkpoints_in(path("ckpt"), 20)), {},
-                  {"--resume"});
+                  clicks(30)
+                      .with({"optimizer.learning_rate=0.001", "streams.count=3", "runtime.precision=BF16"})
+                      .with(checkpoints_in(path("ckpt"), 20)),
+                  {}, {"--resume"});
   resumed.expect_success();
-  EXPECT_THAT(resumed.worker(0).err(), AllOf(HasSubstr("the input differs from the checkpoint's"),
-                                             HasSubstr("batch=64"), HasSubstr("batch=32")));
+  EXPECT_THAT(resumed.worker(0).err(), HasSubstr("resumed at step 20"));
+}
+
+TEST_F(RestartTest, ServersHearOfARefusedResume) {
+  const Job job = clicks(20).with(checkpoints_in(path("ckpt"), 20)).with({"strategy.kind=PS"});
+  Cluster first(path("first"), job, {2, 1});
+  first.expect_success();
+  Cluster other(path("other"), job.with({"steps=30", "optimizer.kind=ADAGRAD"}), {2, 1}, {"--resume"});
+  EXPECT_THAT(other.exit_codes(), ::testing::Each(2));
+  EXPECT_THAT(other.worker(0).err(), HasSubstr("optimizer.kind was ADAM and is ADAGRAD"));
 }
 
 TEST_F(RestartTest, CheckpointsByTheClockLeaveTheBitsAlone) {

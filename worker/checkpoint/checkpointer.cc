@@ -144,16 +144,19 @@ CheckpointInfo Checkpointer::write(const std::filesystem::path& temporary, std::
   return store_.commit(temporary, meta, shards);
 }
 
-void Checkpointer::restore_local(const CheckpointInfo& info,
-                                 const std::map<std::string, std::string>& former_names) {
-  const std::vector<std::string> names = own_variables();
-  if (names.empty()) return;
+std::vector<std::string> Checkpointer::restore_local(const CheckpointInfo& info,
+                                                     const std::map<std::string, std::string>& former_names) {
+  std::vector<std::string> names = own_variables();
+  if (names.empty()) return {};
   const RestoredValues restored(info, former_names);
-  for (const std::string& name : names) {
+  std::erase_if(names, [&](const std::string& name) {
     Tensor value = *runtime_.variables().read(name);
-    if (restored.read(name, value)) runtime_.variables().write(name, value);
-  }
+    const bool found = restored.read(name, value);
+    if (found) runtime_.variables().write(name, value);
+    return found;
+  });
   runtime_.variables().clear_poison();
+  return names;
 }
 
 }  // namespace braid::worker

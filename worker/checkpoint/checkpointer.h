@@ -43,9 +43,10 @@ class Checkpointer {
 
   /// Fills the store's variables, whichever strategy has written them. A slot that is not there keeps its
   /// initial value, as do rows of a table of which only those that were touched are stored. `former_names`:
-  /// those of variables of the graph, by their names; slots follow their variable. Throws: InvalidArgument (a
-  /// variable is missing or has another type or shape), DataLoss.
-  void restore_local(const CheckpointInfo& info, const std::map<std::string, std::string>& former_names = {});
+  /// those of variables of the graph, by their names; slots follow their variable. Result: those that are not
+  /// there. Throws: InvalidArgument (a variable has another type or shape), DataLoss.
+  std::vector<std::string> restore_local(const CheckpointInfo& info,
+                                         const std::map<std::string, std::string>& former_names = {});
 
  private:
   CheckpointInfo write(const std::filesystem::path& temporary, std::uint64_t step, const std::string& cursor,

@@ -22,6 +22,7 @@ struct RoleOptions {
   launch::ClusterSpec cluster;
   std::filesystem::path data_dir;
   RunStart start = RunStart::New;  // of its run, where there are checkpoints
+  bool accepts_changes = false;    // as TrainOptions'
   /// Of a program that embeds the run, which is then told its result in place of standard output.
   const RunHooks* hooks = nullptr;
 };

@@ -55,6 +55,7 @@ TrainOptions train_options(const RoleOptions& options) {
   TrainOptions its;
   its.data_dir = options.data_dir;
   its.start = options.start;
+  its.accepts_changes = options.accepts_changes;
   its.hooks = options.hooks;
   its.role = fmt::format("{}-{}", job_name(options.cluster.task.type), options.cluster.task.index);
   return its;

@@ -1,5 +1,7 @@
 #include "worker/run/checkpoints.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -9,10 +11,16 @@
 #include "engine/input/schema/table.h"
 #include "proto/job.pb.h"
 #include "worker/checkpoint/stored_variables.h"
+#include "worker/run/resumed_job.h"
 #include "worker/strategies/strategy.h"
 #include "worker/watch/monitor.h"
 
 namespace braid::worker {
+namespace {
+
+constexpr const char* kInputCursor = "worker-0";
+
+}  // namespace
 
 RunCheckpoints::RunCheckpoints(const RunContext& run, const StartedRun& started, const BuiltStep& built,
                                const Metric& metric, bool keeps_best)
@@ -20,9 +28,11 @@ RunCheckpoints::RunCheckpoints(const RunContext& run, const StartedRun& started,
       id_(started.id.value_or(CheckpointRun{})),
       continued_(started.continued),
       plan_hash_(built.plan_hash) {
-  for (const VariableInfo& variable : list_variables(built.training.graph))
+  for (const VariableInfo& variable : list_variables(built.training.graph)) {
     if (std::string former = former_name(built.training.graph, variable); !former.empty())
       former_names_[variable.name] = std::move(former);
+    if (variable.trainable) trained_.insert(variable.name);
+  }
   const proto::Checkpoint& from = run.job.checkpoint();
   if (from.directory().empty()) return;
   checkpointer_ = std::make_unique<Checkpointer>(from.directory(), id_, from.keep(), run.job.name(),
@@ -32,23 +42,57 @@ RunCheckpoints::RunCheckpoints(const RunContext& run, const StartedRun& started,
 }
 
 std::optional<CheckpointInfo> RunCheckpoints::restore(const Batcher* batcher) {
-  return run_.resumes() ? go_back(batcher) : std::nullopt;
+  return run_.resumes() ? restore_newest(batcher, run_.options.accepts_changes) : std::nullopt;
 }
 
 std::optional<CheckpointInfo> RunCheckpoints::go_back(const Batcher* batcher) {
+  return restore_newest(batcher, true);
+}
+
+void RunCheckpoints::take_changes(const CheckpointInfo& from, const std::vector<std::string>& changes,
+                                  bool accepted) const {
+  if (changes.empty()) return;
+  const std::string all = fmt::format("{}", fmt::join(changes, "; "));
+  if (accepted)
+    return log_warning("the job is not that of the checkpoint, so bits differ from an uninterrupted run: {}",
+                       all);
+  throw InvalidArgument(fmt::format(
+      "--resume: the job is not that of '{}': {}. A run that goes on has the bits of one that was not "
+      "interrupted, which these changes end. Take them back, begin a new run in another "
+      "checkpoint.directory, or accept them: --accept-changes (Python: fit(resume=\"changed\"))",
+      from.directory.string(), all));
+}
+
+std::vector<std::string> RunCheckpoints::changes(const CheckpointInfo& from, const Batcher* batcher) const {
+  std::vector<std::string> all = job_changes(from.meta, run_.job);
+  const std::string& cursor = from.meta.cursors.at(kInputCursor);
+  if (!batcher || cursor.find(' ') == std::string::npos) return all;  // of another program
+  const bool has_seed = from.meta.attributes.contains(kResumedSeed);
+  for (std::string& change : cursor_changes(cursor, batcher->cursor(Batcher::ticket_of(cursor))))
+    if (!has_seed || !change.starts_with("the input's seed ")) all.push_back(std::move(change));
+  return all;
+}
+
+std::optional<CheckpointInfo> RunCheckpoints::restore_newest(const Batcher* batcher, bool accepts_changes) {
   if (!checkpointer_) return std::nullopt;
   std::optional<CheckpointInfo> found = checkpointer_->newest();
   if (!found) return std::nullopt;
-  checkpointer_->restore_local(*found, former_names_);
   const std::uint64_t step = found->meta.step;
-  const std::string& cursor = found->meta.cursors.at("worker-0");
-  const std::uint64_t ticket = Batcher::ticket_of(cursor);
+  const std::uint64_t ticket = Batcher::ticket_of(found->meta.cursors.at(kInputCursor));
   if (ticket != step)
     throw DataLoss("checkpoint '" + found->directory.string() + "': its input cursor is at batch " +
                    std::to_string(ticket) + ", its step is " + std::to_string(step));
-  if (batcher && cursor.find(' ') != std::string::npos && cursor != batcher->cursor(ticket))
-    log_warning("the input differs from the checkpoint's: it was at '{}' and continues at '{}'", cursor,
-                batcher->cursor(ticket));
+  // A worker's share of files or rows is another one where there are other numbers of workers.
+  const bool shares = run_.job.input().shard() != proto::Input::ALL;
+  take_changes(*found, changes(*found, shares ? nullptr : batcher), accepts_changes);
+  std::vector<std::string> missing = checkpointer_->restore_local(*found, former_names_);
+  std::erase_if(missing, [&](const std::string& name) { return !trained_.contains(name); });
+  for (std::string& name : missing) name = "the model has a variable '" + name + "' that was not there";
+  take_changes(*found, missing, accepts_changes);
+  if (shares && batcher)
+    if (const auto moved = cursor_changes(found->meta.cursors.at(kInputCursor), batcher->cursor(ticket));
+        !moved.empty())
+      log_warning("the input differs from the checkpoint's: {}", fmt::join(moved, "; "));
   if (run_.peers.leader() && found->meta.plan_hash != plan_hash_)  // it is the leader's
     log_warning(
         "the plan differs from the checkpoint's (another build, job or number of streams): bits may "
@@ -97,7 +141,9 @@ void RunCheckpoints::save(std::uint64_t done, const std::string& cursor,
   if (run_.peers.leader() && saved_ != done) {
     run_.monitor.set_state("saving");
     const auto begin = std::chrono::steady_clock::now();
-    checkpointer_->save(done, cursor, metrics, attributes, wait);
+    std::map<std::string, std::string> all = resumed_attributes(run_.job);
+    all.insert(attributes.begin(), attributes.end());
+    checkpointer_->save(done, cursor, metrics, all, wait);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     run_.monitor.record_checkpoint(done, took.count());
   }

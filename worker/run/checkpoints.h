@@ -7,7 +7,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "worker/checkpoint/checkpointer.h"
 #include "worker/metrics/metrics.h"
@@ -32,7 +34,9 @@ class RunCheckpoints {
   /// Checkpointer::restore_local; DataLoss when its input is at another step than its variables. `batcher`:
   /// whose order of rows is compared with the checkpoint's; null: none is.
   std::optional<CheckpointInfo> restore(const Batcher* batcher);
-  /// The same of a run that is under way, whose variables are lost.
+  /// InvalidArgument when seed, input, model or optimizer are not those of the checkpoint, unless the user
+  /// accepts that.
+  /// The same of a run that is under way, whose variables are lost; only logs what differs.
   std::optional<CheckpointInfo> go_back(const Batcher* batcher);
   /// The run begins at `first`: says what may surprise who started it.
   void begin(std::uint64_t first, bool restored);
@@ -57,11 +61,18 @@ class RunCheckpoints {
   bool enabled() const { return checkpointer_ != nullptr; }
 
  private:
+  std::optional<CheckpointInfo> restore_newest(const Batcher* batcher, bool accepts_changes);
+  /// What differs from the job of the checkpoint, and from its input.
+  std::vector<std::string> changes(const CheckpointInfo& from, const Batcher* batcher) const;
+  /// Throws: InvalidArgument with them, unless they are accepted.
+  void take_changes(const CheckpointInfo& from, const std::vector<std::string>& changes, bool accepted) const;
+
   const RunContext run_;
   const CheckpointRun id_;
   const bool continued_;
   const std::uint64_t plan_hash_;
   std::map<std::string, std::string> former_names_;  // of variables that had others, by those they have
+  std::set<std::string> trained_;                    // variables of the model
   std::unique_ptr<Checkpointer> checkpointer_;       // null: no directory
   std::uint64_t first_ = 0;
   std::uint64_t saved_ = UINT64_MAX;  // the step of the last one

@@ -26,7 +26,8 @@ class Replicas;
 
 struct TrainOptions {
   std::filesystem::path data_dir;
-  RunStart start = RunStart::New;   // of its run, where there are checkpoints
+  RunStart start = RunStart::New;  // of its run, where there are checkpoints
+  bool accepts_changes = false;  // of a run that goes on: of what decides its bits (worker/run/resumed_job.h)
   std::string role = "worker-0";    // in file names: "%r" of trace_file and steps_file
   const RunHooks* hooks = nullptr;  // outlives the run; null: none
   ElasticWorld* elastic = nullptr;  // outlives the run; null: the workers are those that there are
