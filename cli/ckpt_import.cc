@@ -64,6 +64,15 @@ std::uint64_t step_of(const ValueSource& source, const Names& names) {
   return number && *number >= 0 ? static_cast<std::uint64_t>(*number) : 0;
 }
 
+/// Goes with what could not be written; once it is a checkpoint, there is nothing of this name.
+struct Unfinished {
+  std::filesystem::path directory;
+  ~Unfinished() {
+    std::error_code ignored;
+    std::filesystem::remove_all(directory, ignored);
+  }
+};
+
 int import_checkpoint(const CkptImportOptions& options) {
   const auto source = ValueSource::open(options.source);
   Names names = renamed(source_names(*source), options.renames);
@@ -88,6 +97,7 @@ int import_checkpoint(const CkptImportOptions& options) {
                               "' is there already; --step gives another number");
   CheckpointStore out(options.out);
   const auto temporary = out.begin(step);
+  const Unfinished unfinished{temporary};
   ShardWriter shard(temporary / "worker-0.shard");
   for (const auto& [to, from] : origin) {
     const ValueInfo& info = source->values().at(from);

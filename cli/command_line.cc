@@ -4,8 +4,10 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <new>
 #include <utility>
@@ -77,6 +79,18 @@ void add_subcommands(CLI::App& app, Action& action) {
   add_completion(app, action);
 }
 
+/// The code that a command ends with, once what it has printed is written. Of a pipe that nobody reads any
+/// more
+/// (`| head`) it is the reader's choice.
+int after_output(int code) {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  if (errno == EPIPE) return code;
+  braid::log_error("standard output cannot be written: {}",
+                   errno == 0 ? "an earlier write failed" : std::strerror(errno));
+  return code == braid::kExitSuccess ? braid::kExitFailed : code;
+}
+
 /// Its exit code; what ends it by an exception is logged.
 int run(const Action& action) {
   try {
@@ -96,10 +110,13 @@ int run(const Action& action) {
     braid::log_error("OutOfMemory: {}", kText);
     write_termination_message(kText);
     return braid::kExitFailed;
-  } catch (const std::exception& e) {
-    braid::log_error("Internal: {}", e.what());
-    write_termination_message(e.what());
-    return braid::kExitFailed;
+  } catch (const std::exception&) {
+    if (std::ferror(stdout) != 0)
+      return braid::kExitSuccess;  // print() ended it: after_output() tells of that
+    const braid::ErrorPtr error = braid::capture_current_exception();
+    braid::log_error("{}: {}", braid::error_code_name(error->code), error->message);
+    write_termination_message(error->message);
+    return braid::exit_code_for(error->code);
   }
 }
 
@@ -127,7 +144,7 @@ int run_command_line(int argc, const char* const* argv, std::vector<std::string>
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : braid::kExitBadInput;
+    return after_output(app.exit(e) == 0 ? 0 : braid::kExitBadInput);
   }
   if (!action) {
     const CLI::App* asked = &app;
@@ -135,7 +152,7 @@ int run_command_line(int argc, const char* const* argv, std::vector<std::string>
     std::fprintf(stderr, "a subcommand is required\n%s", asked->help().c_str());
     return braid::kExitBadInput;
   }
-  return run(action);
+  return after_output(run(action));
 }
 
 }  // namespace braid::cli

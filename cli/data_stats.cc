@@ -98,7 +98,7 @@ int data_stats(const DataStatsOptions& options) {
     out["features"] = nlohmann::ordered_json::object();
     for (const auto& [name, feature] : summary.features())
       out["features"][shown_name(name)] = json_of(feature, summary.records());
-    fmt::print("{}\n", out.dump(2));
+    fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     if (!told.empty()) fmt::print(stderr, "{}", told);
     return kExitSuccess;
   }

@@ -1,8 +1,12 @@
 // A library to be preloaded, which plants a cause: the variable SLOW_DISK makes every fsync and fdatasync
 // take so many microseconds longer, SLOW_READS every positioned read of a block, SLOW_KERNELS every primitive
 // of oneDNN. SLOW_TASK ("worker\", \"index\":
-// 2") is what TF_CONFIG must contain for that; unset: any.
+// 2") is what TF_CONFIG must contain for that; unset: any. CLOCK_JUMP is what the time of day is wrong by, in
+// seconds; with CLOCK_JUMP_EVERY only in every other interval of so many milliseconds.
 #include <dlfcn.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -23,9 +27,39 @@ Function next(const char* name) {
   return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
 }
 
+long number_of(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text ? std::atol(text) : 0;
+}
+
+time_t wrong_by() {
+  static const long jump = number_of("CLOCK_JUMP"), every = number_of("CLOCK_JUMP_EVERY");
+  if (jump == 0 || every == 0) return jump;
+  timespec now{};
+  ::syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+  return (now.tv_sec * 1000 + now.tv_nsec / 1000000) / every % 2 * jump;
+}
+
 }  // namespace
 
 extern "C" {
+int clock_gettime(clockid_t clock, timespec* time) {
+  const auto code = static_cast<int>(::syscall(SYS_clock_gettime, clock, time));
+  if (code == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) time->tv_sec += wrong_by();
+  return code;
+}
+int gettimeofday(timeval* time, void*) {
+  timespec now{};
+  const int code = clock_gettime(CLOCK_REALTIME, &now);
+  *time = {now.tv_sec, now.tv_nsec / 1000};
+  return code;
+}
+time_t time(time_t* out) {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  if (out) *out = now.tv_sec;
+  return now.tv_sec;
+}
 int fsync(int descriptor) {
   take_longer("SLOW_DISK");
   return next<int (*)(int)>("fsync")(descriptor);

@@ -101,7 +101,7 @@ int run_evaluate(const proto::Job& asked, const EvaluateCommand& command) {
   out["bad_records"] = *rows.bad;
   out.update(nlohmann::ordered_json::parse(metrics_json(*measured)));
   out["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  fmt::print("result: {}\n", out.dump());
+  fmt::print("result: {}\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   return kExitSuccess;
 }
 

@@ -169,7 +169,7 @@ int run_predict(const proto::Job& asked, const PredictCommand& command) {
   out["bad_records"] = bad;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   out["seconds"] = seconds;
-  fmt::print("result: {}\n", out.dump());
+  fmt::print("result: {}\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   return kExitSuccess;
 }
 

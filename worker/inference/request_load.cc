@@ -175,7 +175,7 @@ std::string load_json(const LoadResult& result, std::int64_t batch, const Infere
   out["p99_ms"] = 1e3 * result.percentile(0.99);
   for (const StreamGroups::Stats& group : result.groups)
     out["group_busy_seconds"].push_back(group.busy_seconds);
-  return out.dump();
+  return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace braid::worker

@@ -150,7 +150,7 @@ std::string EvaluationResult::to_json() const {
   if (measured) out.update(nlohmann::ordered_json::parse(metrics_json(*measured)));
   out["seconds"] = seconds;
   out["exit"] = exit;
-  return out.dump();
+  return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace braid::worker

@@ -24,8 +24,9 @@ namespace {
 constexpr std::chrono::seconds kGatherTime{90};
 
 void print(const std::string& line) {
-  if (std::fputs((line + "\n").c_str(), stdout) < 0 || std::fflush(stdout) != 0)
-    log_error("the result cannot be written: {}", std::strerror(errno));
+  if (std::fputs((line + "\n").c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return;
+  log_error("the result cannot be written: {}", std::strerror(errno));
+  std::clearerr(stdout);  // what was trained is in the checkpoint, so the run has not failed
 }
 
 /// Of all workers, by rank, on each.

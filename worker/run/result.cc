@@ -26,7 +26,7 @@ std::string TrainResult::to_json() const {
   out["input_wait_seconds"] = input_wait_seconds;
   if (padding_share) out["padding_share"] = *padding_share;
   out["exit"] = exit;
-  return out.dump();
+  return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace braid::worker

@@ -175,11 +175,14 @@ class ParquetSink : public RecordSink {
     out_ = *opened;
     parquet::WriterProperties::Builder properties;
     properties.compression(parquet::Compression::SNAPPY)->enable_page_checksum();
-    writer_ = parquet::ParquetFileWriter::Open(
-        out_,
-        std::static_pointer_cast<parquet::schema::GroupNode>(
-            parquet::schema::GroupNode::Make("schema", parquet::Repetition::REQUIRED, fields)),
-        properties.build());
+    const auto schema = std::static_pointer_cast<parquet::schema::GroupNode>(
+        parquet::schema::GroupNode::Make("schema", parquet::Repetition::REQUIRED, fields));
+    try {
+      writing([&] { writer_ = parquet::ParquetFileWriter::Open(out_, schema, properties.build()); });
+    } catch (...) {
+      ::unlink(temporary_.c_str());
+      throw;
+    }
   }
   ~ParquetSink() override {
     if (!finished_) ::unlink(temporary_.c_str());
@@ -197,17 +200,16 @@ class ParquetSink : public RecordSink {
     }
     if (found < record.features().size())
       throw InvalidArgument("a feature has no column in this file, or two have one name");
-    if (++rows_ == row_group_rows_) flush();
+    if (++rows_ == row_group_rows_) writing([&] { flush(); });
   }
 
   void finish() override {
-    try {
+    writing([&] {
       flush();
       writer_->Close();
-      if (const arrow::Status status = out_->Close(); !status.ok()) throw Unavailable(status.message());
-    } catch (const parquet::ParquetException& error) {
-      throw Unavailable("cannot write '" + file_.string() + "': " + error.what());
-    }
+      if (const arrow::Status status = out_->Close(); !status.ok())
+        throw parquet::ParquetException(status.message());
+    });
     rename_path(temporary_, file_);
     finished_ = true;
   }
@@ -230,6 +232,16 @@ class ParquetSink : public RecordSink {
     if (!column.is_list) return leaf_of(column, column.name);
     const auto list = GroupNode::Make("list", parquet::Repetition::REPEATED, {leaf_of(column, "element")});
     return GroupNode::Make(column.name, parquet::Repetition::OPTIONAL, {list}, parquet::ConvertedType::LIST);
+  }
+
+  /// Throws: Unavailable with the file, as when the disk is full.
+  template <class Body>
+  void writing(Body body) {
+    try {
+      body();
+    } catch (const parquet::ParquetException& error) {
+      throw Unavailable("cannot write '" + file_.string() + "': " + error.what());
+    }
   }
 
   static void add(const FeatureSet& record, const Feature* feature, WaitingColumn& column) {

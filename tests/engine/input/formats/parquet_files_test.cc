@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include "engine/input/stream/row_blocks.h"
 #include "engine/input/stream/streamed_rows.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/missing.h"
 #include "tests/support/temp_dir.h"
 
 namespace braid {
@@ -162,6 +164,16 @@ TEST_F(ParquetTest, AFlatColumnMayBeAListOfALength) {
   EXPECT_THAT(
       ids({.name = "dictionary", .buckets = 1000, .length = 2}),
       ElementsAre(1 + id("dictionary=a"), 0, 1 + id("dictionary=b"), 0, 1 + id("dictionary=a"), 0, 0, 0));
+}
+
+TEST_F(ParquetTest, AFullDiskNamesTheFileAndLeavesNothing) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << missing::kDevFull;
+  // The temporary name is a link to /dev/full, so that every write fails as on a full disk.
+  const auto temporary = dir_.path() / (".tmp-full.parquet-" + std::to_string(::getpid()));
+  std::filesystem::create_symlink("/dev/full", temporary);
+  EXPECT_ERROR(write("full.parquet", 100, 10), Unavailable,
+               AllOf(HasSubstr("cannot write '"), HasSubstr("full.parquet'"), HasSubstr("No space left")));
+  EXPECT_FALSE(std::filesystem::is_symlink(temporary));
 }
 
 /// Ids and weights of lists, of which one row has other numbers.
