@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/init.h"
+#include "base/log.h"
 #include "engine/ir/op.h"
 #include "proto/job.pb.h"
 #include "worker/model/graph_outputs.h"
@@ -50,6 +51,7 @@ class Decider {
       set_attributes(train_, variable, first, tables.contains(variable.name));
       if (predict_) copy_attributes(variable.name);
     }
+    if (const std::string lacks = initial_.lacking(all, problems_); !lacks.empty()) log_warning("{}", lacks);
     if (all.empty())
       problems_.add("the loss depends on no variable: promote: \".*\" makes constants of floats variables");
     else if (!any_matches)

@@ -15,6 +15,7 @@
 #include "engine/ir/op.h"
 #include "proto/job.pb.h"
 #include "worker/model/def_graph.h"
+#include "worker/model/partitioned.h"
 #include "worker/model/run_graph.h"
 
 namespace braid::worker {
@@ -218,8 +219,32 @@ InitialValues::InitialValues(const proto::TrainedGraph& asked, const ModelFile& 
   if (asked.initial() != proto::TrainedGraph::GRAPH) {
     stored_in_ = asked.initial_file().empty() ? file.facts.variables.string() : asked.initial_file();
     if (!stored_in_.empty()) stored_ = read_stored(file, stored_in_);
+    add_parts(file.graph, stored_);
+    is_named_ = !asked.initial_file().empty();
   }
   if (asked.initial() != proto::TrainedGraph::FILE) initializers_ = find_initializers(file);
+}
+
+std::string InitialValues::lacking(const std::vector<std::string>& variables, Problems& problems) const {
+  if (!is_named_) return "";
+  std::vector<std::string> missing, there;
+  for (const std::string& name : variables)
+    if (!stored_.contains(name)) missing.push_back(name);
+  if (missing.empty()) return "";
+  std::sort(missing.begin(), missing.end());
+  const bool has_any = std::any_of(
+      file_.graph.node().begin(), file_.graph.node().end(),
+      [&](const NodeDef& node) { return is_variable(node) && stored_.contains(variable_name(node)); });
+  if (has_any || missing.size() < variables.size())
+    return fmt::format(
+        "model.graph.initial_file '{}' has no value for {} of {} variables, which begin as the graph says: "
+        "{}",
+        stored_in_, missing.size(), variables.size(), quoted_list(missing));
+  for (const auto& [name, value] : stored_) there.push_back(name);
+  problems.add(
+      fmt::format("model.graph.initial_file '{}' has a value for none of the variables {}: it has {}",
+                  stored_in_, quoted_list(missing), there.empty() ? "none" : quoted_list(there)));
+  return "";
 }
 
 std::optional<Tensor> InitialValues::stored(const VariableInfo& variable, Problems& problems) const {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "base/init.h"
 #include "engine/ir/graph.h"
@@ -44,6 +45,9 @@ class InitialValues {
   bool has(const std::string& variable) const {
     return stored_.contains(variable) || initializers_.contains(variable);
   }
+  /// Of these variables, that a file which the job names has some, and which it has not; empty where it has
+  /// all, or none is named. A file that has none of them is a problem.
+  std::string lacking(const std::vector<std::string>& variables, Problems& problems) const;
   /// Nothing where neither a file nor the graph has one, with a problem that says why.
   std::optional<InitialValue> value_of(const VariableInfo& variable, Problems& problems) const;
   /// The number that all of a variable begins with, by the graph, else by the file; nothing for others.
@@ -56,6 +60,7 @@ class InitialValues {
   const ModelFile& file_;
   const std::uint64_t seed_;
   std::string stored_in_;                 // the checkpoint; empty: none
+  bool is_named_ = false;                 // by the job
   std::map<std::string, Tensor> stored_;  // by variable
   std::map<std::string, std::string> initializers_;
 };

@@ -116,6 +116,15 @@ def looked_up(inputs):
     return sigmoid_loss(inputs["label"], logit), logit
 
 
+def partitioner(inputs):
+    """Variables in parts, which the saver writes as whole ones: rows by their remainder and in runs, and a matrix."""
+    with tf1.variable_scope("parts", partitioner=tf1.fixed_size_partitioner(3)):
+        tables, w = [variable(name, [31, 4]) for name in ("modulo", "runs")], variable("w", [8, 1], 0.3)
+    rows = [tf1.nn.embedding_lookup(table, inputs["ids"], partition_strategy=way) for table, way in zip(tables, ("mod", "div"))]
+    logit = tf.squeeze(tf.matmul(tf.reduce_mean(tf.concat(rows, -1), 1), w), 1)
+    return sigmoid_loss(inputs["label"], logit), logit
+
+
 CLICK = {"dense": ((6,), "float"), "label": ((), "label")}
 PROGRAMS = [
     FirstControlFlow("conditionals", CLICK, conditionals, parallel=False),
@@ -126,5 +135,6 @@ PROGRAMS = [
     FirstControlFlow("frames", {"steps": ((15,), "float"), "label": ((), "label")}, frames, no_keep="gradients of a loop"),
     FirstControlFlow("lengths", {"steps": ((15,), "float"), "length": ((), 5), "label": ((), "label")}, lengths,
                      parallel=False, no_keep="gradients of a loop"),
+    Tf1Program("partitioner", {"ids": ((4,), 31), "label": ((), "label")}, partitioner),
     Tf1Program("looked_up", {"ids": ((2,), 10), "label": ((), "label")}, looked_up),
 ]

@@ -142,5 +142,54 @@ TEST_F(InitialValuesTest, ArraysOfNumPyGiveValuesOfTheirShape) {
   EXPECT_THAT(error_of(fields), HasSubstr("variable 'w' is float32 [2, 3], and float32 [3, 2] in '"));
 }
 
+class PartitionedTest : public InitialValuesTest {
+ protected:
+  /// The squares of "w" in parts of 2 and 1 rows, whose saver writes a checkpoint of the whole.
+  std::string model_of_parts() {
+    const Output loss = b.add(b.reduce_mean(b.op("Square", {variable("w/part_0", {2, 2}, zeros({2, 2}))})),
+                              b.reduce_mean(b.op("Square", {variable("w/part_1", {1, 2}, zeros({1, 2}))})));
+    return "loss: '" + loss.name() + "' initial_file: '" + (dir.path() / "ckpt").string() + "' ";
+  }
+  void write(const std::string& name, const std::vector<std::int64_t>& dims) {
+    const std::vector<float> values{1, 2, 3, 4, 5, 6};
+    TensorBundleWriter writer(dir.path() / "ckpt");
+    std::size_t count = 1;
+    for (const std::int64_t dim : dims) count *= static_cast<std::size_t>(dim);
+    writer.add(name, DType::Float32, dims, std::as_bytes(std::span(values).first(count)));
+    writer.finish();
+  }
+};
+
+TEST_F(PartitionedTest, PartsAreCutOutOfTheWhole) {
+  write("w", {3, 2});
+  const ModelGraph model = build(model_of_parts());
+  EXPECT_THAT(model.initial.at("w/part_0").data<float>(), ::testing::ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(model.initial.at("w/part_1").data<float>(), ::testing::ElementsAre(5, 6));
+}
+
+TEST_F(PartitionedTest, PartsOfOtherColumnsAreCutByColumns) {
+  const Output loss = b.add(b.reduce_mean(b.op("Square", {variable("w/part_0", {2, 1}, zeros({2, 1}))})),
+                            b.reduce_mean(b.op("Square", {variable("w/part_1", {2, 2}, zeros({2, 2}))})));
+  write("w", {2, 3});
+  const ModelGraph model =
+      build("loss: '" + loss.name() + "' initial_file: '" + (dir.path() / "ckpt").string() + "' ");
+  EXPECT_THAT(model.initial.at("w/part_0").data<float>(), ::testing::ElementsAre(1, 4));
+  EXPECT_THAT(model.initial.at("w/part_1").data<float>(), ::testing::ElementsAre(2, 3, 5, 6));
+}
+
+TEST_F(PartitionedTest, AFileWithNoneOfTheVariablesIsRefused) {
+  write("w", {2, 3});  // the parts do not make it up
+  EXPECT_THAT(error_of(model_of_parts()),
+              HasSubstr("has a value for none of the variables 'w/part_0', 'w/part_1': it has 'w'"));
+}
+
+TEST_F(PartitionedTest, AFileWithSomeOfTheVariablesIsSaid) {
+  write("w/part_1", {1, 2});
+  ::testing::internal::CaptureStderr();
+  const ModelGraph model = build(model_of_parts());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("has no value for 1 of 2 variables, which begin as the graph says: 'w/part_0'"));
+}
+
 }  // namespace
 }  // namespace braid::testing
