@@ -81,11 +81,50 @@ void if_op(OnnxNode& n) {
 }
 
 /// Of a condition that goes on with a loop.
-bool goes_on(Val condition) {
-  if (condition.known() == nullptr)
-    throw InvalidArgument("control flow is not supported: its condition must be known (--shape may tell it)");
-  return known_ints(cast(reshape(condition, Ints{}), DType::Int64))->at(0) != 0;
-}
+bool goes_on(Val condition) { return known_ints(cast(reshape(condition, Ints{}), DType::Int64))->at(0) != 0; }
+
+/// A loop whose condition data decide: all rounds up to the trip count are computed, and those that are not
+/// taken do not count, nor do their gradients.
+class ChosenRounds {
+ public:
+  ChosenRounds(OnnxNode& n, std::int64_t rounds, bool joins) : n_(n), rounds_(rounds), joins_(joins) {}
+
+  bool any() const { return taken_.has_value(); }
+  const Taken* taken() const { return taken_ ? &*taken_ : nullptr; }
+  /// One more condition. Throws: InvalidArgument where the rounds cannot be computed all.
+  void add(Val condition) {
+    if (!n_.has(0) || rounds_ > kMaxChosen || joins_)
+      throw InvalidArgument(
+          fmt::format("control flow is not supported: its condition must be known (--shape may tell it), or "
+                      "its trip count at "
+                      "most {} where it joins no values of its rounds",
+                      kMaxChosen));
+    const Val now = cast(reshape(condition, Ints{}), DType::Bool);
+    taken_ = Taken{taken_ ? tf("LogicalAnd", {taken_->condition, now}) : now, true};
+  }
+  /// A state as the body gets it.
+  BodyValue gated(const BodyValue& state) const {
+    if (!taken_ || state.sequence || !is_floating(state.tensor.dtype())) return state;
+    return {where(taken_->condition, state.tensor, tf("StopGradient", {state.tensor})), {}};
+  }
+  /// What the round leaves of a state. Throws: InvalidArgument where its shape changes.
+  BodyValue chosen(const BodyValue& before, const BodyValue& after) const {
+    if (!taken_) return after;
+    const Val a = tensor_of(after), b = tensor_of(before);
+    if (a.shape() != b.shape())
+      throw InvalidArgument(
+          fmt::format("a state is {} before a round and {} behind it, where its condition is not known",
+                      b.shape().to_string(), a.shape().to_string()));
+    return {where(taken_->condition, a, b), {}};
+  }
+
+ private:
+  static constexpr std::int64_t kMaxChosen = 256;
+  OnnxNode& n_;
+  const std::int64_t rounds_;
+  const bool joins_;
+  std::optional<Taken> taken_;
+};
 
 void loop(OnnxNode& n) {
   std::int64_t rounds = std::numeric_limits<std::int64_t>::max();
@@ -95,15 +134,20 @@ void loop(OnnxNode& n) {
   for (int i = 2; i < n.inputs(); ++i) state.push_back(n.in_any(i));
   const std::size_t states = state.size();
   std::vector<std::vector<Val>> scanned(outputs_beyond(n, states));
-  for (std::int64_t round = 0; round < rounds && goes_on(condition); ++round) {
+  ChosenRounds by_data(n, rounds, !scanned.empty());
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    if (by_data.any() || condition.known() == nullptr)
+      by_data.add(condition);
+    else if (!goes_on(condition))
+      break;
     if (round == kMaxRounds) throw InvalidArgument(fmt::format("more than {} rounds", kMaxRounds));
     std::vector<BodyValue> arguments{{n.b.number(static_cast<double>(round), DType::Int64), {}},
                                      {condition, {}}};
-    arguments.insert(arguments.end(), state.begin(), state.end());
-    const auto results = body_of(n, "body", arguments);
+    for (const BodyValue& value : state) arguments.push_back(by_data.gated(value));
+    const auto results = body_of(n, "body", arguments, by_data.taken());
     if (!results) fail_body();
     condition = tensor_of(given(*results, 0));
-    for (std::size_t i = 0; i < states; ++i) state[i] = given(*results, i + 1);
+    for (std::size_t i = 0; i < states; ++i) state[i] = by_data.chosen(state[i], given(*results, i + 1));
     for (std::size_t i = 0; i < scanned.size(); ++i)
       scanned[i].push_back(tensor_of(given(*results, states + 1 + i)));
   }

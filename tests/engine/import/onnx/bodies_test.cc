@@ -115,6 +115,38 @@ TEST(OnnxBodiesTest, ALoopOfUnknownLengthIsRefused) {
               HasSubstr("control flow is not supported: the trip count must be a constant"));
 }
 
+// state = op(state), as long as the state is below 10.
+std::string until_ten(const std::string& op) {
+  return "attribute { name: \"body\" type: GRAPH g { "
+         "input { name: \"i\" } input { name: \"going\" } input { name: \"s\" } "
+         "node { op_type: \"" +
+         op +
+         "\" input: \"s\" input: \"x\" output: \"next\" } "
+         "node { op_type: \"Less\" input: \"next\" input: \"ten\" output: \"going_out\" } "
+         "output { name: \"going_out\" } output { name: \"next\" } } } ";
+}
+std::string loop_until_ten(int most) {
+  return onnx_model(16, "node { op_type: \"Loop\" input: \"n\" input: \"go\" input: \"x\" output: \"y\" " +
+                            until_ten("Add") +
+                            "} initializer { name: \"n\" data_type: 7 int64_data: " + std::to_string(most) +
+                            " } initializer { name: \"ten\" data_type: 1 float_data: 10 } "
+                            "initializer { name: \"go\" data_type: 9 int32_data: 1 } " +
+                            onnx_input("x", kOnnxFloat, {}) + kY);
+}
+
+TEST(OnnxBodiesTest, ALoopWhoseConditionDataDecideTakesItsRoundsUpToTheTripCount) {
+  const std::string text = loop_until_ten(4);
+  for (const auto& [x, y] : {std::pair{12.0F, 24.0F}, {4.0F, 12.0F}, {1.0F, 5.0F}, {0.0F, 0.0F}})
+    EXPECT_EQ(float_values(run_onnx(text, {{"x", Tensor::scalar(x)}})).at(0), y) << "x is " << x;
+}
+
+TEST(OnnxBodiesTest, TooManyRoundsThatDataDecideAreRefused) {
+  const TempDir dir;
+  const OnnxImport model = try_import_onnx(write_onnx(dir, loop_until_ten(100000)));
+  ASSERT_EQ(model.problems.size(), 1U);
+  EXPECT_THAT(model.problems[0].reason, HasSubstr("or its trip count at most 256"));
+}
+
 TEST(OnnxBodiesTest, AScanWalksOverItsInputs) {
   const std::string body =
       "attribute { name: \"body\" type: GRAPH g { input { name: \"s\" } input { name: \"v\" } "
