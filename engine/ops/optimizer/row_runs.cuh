@@ -91,14 +91,18 @@ template <class V, int kPack>
 struct LoadValues {
   const RowTable& table;
   std::int64_t column;
-  __device__ const Pack<V, kPack>* at(std::int64_t position) const {
+  /// Of the values' row that an index has.
+  __device__ const Pack<V, kPack>* at(std::int64_t value) const {
     return reinterpret_cast<const Pack<V, kPack>*>(static_cast<const V*>(table.values) +
-                                                   table.value_of(position) * table.stride + column);
+                                                   value * table.stride + column);
   }
   __device__ Pack<float, kPack> operator()(std::uint64_t entry) const {
     const std::int64_t position = position_of(entry) - table.first_entry;
-    const Pack<V, kPack> stored = *at(position);
-    const float weight = table.value_weights ? table.value_weights[position] : 1.0F;
+    return weighted(table.value_of(position), table.value_weights ? table.value_weights[position] : 1.0F);
+  }
+  /// `weight` counts where the table has weights.
+  __device__ Pack<float, kPack> weighted(std::int64_t value, float weight) const {
+    const Pack<V, kPack> stored = *at(value);
     Pack<float, kPack> values;
 #pragma unroll
     for (int i = 0; i < kPack; ++i) values.at[i] = static_cast<float>(stored.at[i]);
@@ -177,14 +181,22 @@ __global__ void __launch_bounds__(kThreads)
         Pack<float, kPack> sum{};
         std::uint64_t own = runs.entry(begin + lane);
         for (std::int64_t base = 0; base < runs.chunk; base += kWarp) {
-          const int count = __popc(__ballot_sync(kAllLanes, row_of(own) == row));
+          const bool is_own = row_of(own) == row;
+          const int count = __popc(__ballot_sync(kAllLanes, is_own));
           const std::uint64_t next =
               base + kWarp < runs.chunk ? runs.entry(begin + base + kWarp + lane) : kNoEntry;
+          // Each lane looks up one entry, not all of them every entry.
+          const std::int64_t position = is_own ? position_of(own) - t.first_entry : 0;
+          const auto own_value = static_cast<std::int32_t>(t.value_of(position));
+          const float own_weight = t.value_weights ? t.value_weights[position] : 1.0F;
           add_counted<kPack>(
               count, runs.lanes, group,
               [&](int k) {
-                const std::uint64_t entry = __shfl_sync(kAllLanes, own, k & (kWarp - 1));
-                return k < count && column < tables.width ? values(entry) : Pack<float, kPack>{};
+                const std::int32_t value = __shfl_sync(kAllLanes, own_value, k & (kWarp - 1));
+                const float weight =
+                    t.value_weights ? __shfl_sync(kAllLanes, own_weight, k & (kWarp - 1)) : 1.0F;
+                return k < count && column < tables.width ? values.weighted(value, weight)
+                                                          : Pack<float, kPack>{};
               },
               sum);
           if (count < kWarp) break;

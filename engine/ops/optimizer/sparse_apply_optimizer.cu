@@ -52,8 +52,8 @@ __device__ void prefetch_row(const cuda::RowTile& tile, const cuda::RowTables& t
       if (slot) cuda::prefetch(slot + element);
   }
   if (tile.row(at + cuda::kShort) != row)
-    cuda::prefetch(
-        cuda::LoadValues<V, kPack>{t, column}.at(cuda::position_of(tile.entry(at)) - t.first_entry));
+    cuda::prefetch(cuda::LoadValues<V, kPack>{t, column}.at(
+        t.value_of(cuda::position_of(tile.entry(at)) - t.first_entry)));
 }
 
 /// Block b takes the b-th kThreads entries. Its lanes take the rows whose runs begin there, one after
