@@ -87,8 +87,8 @@ def text():
     top = [(name, getattr(bd, name)) for name in (
         "Trainer", "Outputs", "History", "StepResult", "Session", "Graph", "Tensor", "Variable", "placeholder", "constant",
         "variable", "gradients", "stream", "colocate", "device", "control", "name_scope", "staged", "load_op_library")]
-    strategies = [(name, getattr(settings, name)) for name in ("Local", "AllReduce", "Mirrored", "PS", "Hybrid",
-                                                                "Checkpoint")]
+    strategies = [(name, getattr(settings, name)) for name in (
+        "Local", "AllReduce", "Mirrored", "PS", "Hybrid", "PSAllReduce", "Pipeline", "TensorParallel", "Experts", "Checkpoint")]
     sections = [
         ("Training, graphs and sessions", "bd.", top), ("Strategies and checkpoints", "bd.", strategies),
         ("Layers", "bd.nn.", _own(nn)), ("Losses", "bd.losses.", _own(losses)), ("Optimizers", "bd.optim.", _own(optim)),

@@ -103,14 +103,59 @@ class Data:
         return self.settings.get("global_batch_size")
 
 
+class Ragged:
+    """Rows of different lengths, of numbers: what bd.data.ragged() gives."""
+
+    dtype = np.dtype(object)  # as no array of numbers has
+    ndim = 2
+
+    def __init__(self, rows, length=None):
+        if hasattr(rows, "to_list") and hasattr(rows, "row_lengths"):  # a tf.RaggedTensor
+            if len(rows.shape) != 2:
+                raise _braid.InvalidArgument(f"ragged rows of {len(rows.shape)} dimensions: 2 are taken")
+            rows = rows.to_list()
+        self.rows = [np.asarray(row) for row in rows]
+        if any(row.ndim != 1 for row in self.rows):
+            raise _braid.InvalidArgument("ragged rows must be lists of numbers")
+        self.lengths = np.array([len(row) for row in self.rows], np.int64)
+        self.longest = int(self.lengths.max()) if len(self.lengths) else 0
+        self.length = self.longest if length is None else int(length)
+        kinds = [row.dtype for row in self.rows if row.size]
+        self.kind = np.result_type(*kinds) if kinds else np.dtype(np.int64)
+        if self.longest > self.length:
+            raise _braid.InvalidArgument(f"ragged rows have {self.longest} elements at most, and length is {self.length}")
+
+    def __len__(self):
+        return len(self.rows)
+
+    @property
+    def shape(self):
+        return (len(self.rows), None)
+
+    def filled(self, length):
+        """[rows, length] with zeros behind the ends."""
+        return padded(self.rows, length)
+
+
+def ragged(rows, length=None):
+    """Rows of different lengths (lists, arrays, a tf.RaggedTensor of two dimensions), for a model of Keras with a ragged
+    input. length: the most elements of a row that will come, also in evaluations and predictions; default the longest's."""
+    return Ragged(rows, length)
+
+
 def _as_array(name, value):
+    if isinstance(value, Ragged):
+        return value
+    if hasattr(value, "to_list") and hasattr(value, "row_lengths"):  # a tf.RaggedTensor
+        return Ragged(value)
     try:
         made = np.asarray(value)
     except ValueError:
         made = None
     if made is None or made.dtype == object and made.size and isinstance(made.reshape(-1)[0], (list, tuple, np.ndarray)):
         raise _braid.InvalidArgument(f"array '{name}' has rows of different lengths: bd.data.padded(rows, length, value=0) "
-                                     "fills them (a model masks them: Keras' mask_zero=True, or x != 0)")
+                                     "fills them (a model masks them: Keras' mask_zero=True, or x != 0); "
+                                     "bd.data.ragged(rows) is for ragged inputs of Keras")
     return made
 
 
@@ -139,6 +184,10 @@ class Arrays(Data):
 
     def rows(self):
         if self._rows is None:
+            uneven = [name for name, value in self.arrays.items() if isinstance(value, Ragged)]
+            if uneven:
+                raise _braid.InvalidArgument(f"column '{uneven[0]}' is ragged, which models of bd.io.keras take that have a "
+                                             "ragged input: bd.data.padded(rows) for others")
             self._rows = _braid.Rows.of_arrays({name: to_native(value) for name, value in self.arrays.items()})
         return self._rows
 

@@ -101,6 +101,12 @@ class TensorParallel(_Strategy):
     kind = "TENSOR"
 
 
+class Experts(_Strategy):
+    """Experts of sparse mixtures on different workers, the rest as AllReduce (mesh={"data": 2, "experts": 4})."""
+
+    kind = "EXPERTS"
+
+
 class PSAllReduce(_Strategy):
     """Sparse tables on parameter servers, the rest as AllReduce."""
 
@@ -126,7 +132,8 @@ def as_strategy(strategy):
         return strategy
     if strategy != "auto":
         return {"local": Local, "ps": PS, "allreduce": AllReduce, "mirrored": Mirrored, "hybrid": Hybrid,
-                "pipeline": Pipeline, "ps_allreduce": PSAllReduce, "tensor": TensorParallel}[strategy.lower()]()
+                "pipeline": Pipeline, "ps_allreduce": PSAllReduce, "tensor": TensorParallel,
+                "experts": Experts}[strategy.lower()]()
     cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
     if cluster.get("ps"):
         return PS()

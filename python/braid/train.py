@@ -325,8 +325,9 @@ class Trainer:
             self._runner.set_values({name: to_native(value) for name, value in values.items()})
 
     def _find_elsewhere(self):
-        """Tables of parameter servers, and parts of tables that other workers have."""
-        if self.strategy.kind not in ("PS", "HYBRID", "PS_ALLREDUCE", "PIPELINE", "TENSOR"):
+        """Tables of parameter servers, and parts of tables and of other variables that other workers have."""
+        said = "shard" in self.strategy.settings or any(each.startswith("strategy.") for each in self._set)
+        if self.strategy.kind in ("LOCAL", "ALLREDUCE", "MIRRORED") and not said:
             self._elsewhere = []
             return
         whole = _braid.Runner(self._job(steps=1), self._shapes()).values()

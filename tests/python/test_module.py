@@ -84,6 +84,14 @@ import braid as bd
 x: bd.Tensor = bd.placeholder("x", [None, 3])
 y: bd.Tensor = bd.ops.matmul(x, x, transpose_b=True)
 wrong: int = bd.ops.reduce_sum(y)
+
+def net(x: bd.Inputs, training: bool) -> bd.Outputs:
+    logit = bd.ops.squeeze(bd.nn.dense(x["x"], 1), [-1], name="logit")
+    return bd.Outputs(loss=bd.losses.sigmoid(logit, x["label"]), prediction=logit)
+
+data = bd.data.arrays(x=[[1.0]], label=[1.0]).batch(1)
+t = bd.Trainer(net, data, bd.optim.Adam(1e-3), strategy=bd.PS(consistency="ASP"))
+print(t.fit(steps=1, callbacks=[bd.callbacks.Progress()])["loss"], t.evaluate(data), t.predict(data))
 """
 
 

@@ -87,6 +87,25 @@ bool rowwise(BoundedGraph& g) {
   return true;
 }
 
+/// What a table has for each of the rows.
+bool look_up(BoundedGraph& g) {
+  const Bounded* keys = g.find(g.input(0));
+  const std::vector<ValueRef>& inputs = g.node().inputs;
+  const bool others = std::any_of(inputs.begin() + 1, inputs.end(), [&](ValueRef v) { return g.find(v); });
+  if (!keys || keys->kind != Kind::Rows || others) return false;
+  g.set(g.output(), {Kind::Rows, keys->set, g.copy_with_padded_inputs()});
+  return true;
+}
+
+/// Of the shape of rows: as many rows, of one number.
+bool fill(BoundedGraph& g) {
+  const Bounded* shape = g.find(g.input(0));
+  if (!shape || shape->kind != Kind::Size || g.find(g.input(1))) return false;
+  if (g.graph.node(g.input(0).node).op->name != "Shape") return false;
+  g.set(g.output(), {Kind::Rows, shape->set, g.copy_with_padded_inputs()});
+  return true;
+}
+
 }  // namespace
 
 bool count_as_float(BoundedGraph& g, const Bounded& size) {
@@ -100,6 +119,7 @@ bool count_as_float(BoundedGraph& g, const Bounded& size) {
 }
 
 void add_row_rules(std::map<std::string, BoundedRule>& rules) {
+  rules.insert({{"Fill", fill}, {"braid.LookupTableFind", look_up}});
   for (const char* op : {"Sum", "Mean", "Max", "Min", "Prod"}) rules.insert({op, reduction});
   for (const char* op : {"MatMul", "BiasAdd", "OneHot", "Softmax", "LogSoftmax",
                          "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"})

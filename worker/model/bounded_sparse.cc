@@ -95,6 +95,19 @@ bool segment_reduce(BoundedGraph& g) {
   return segments(g, *data, *ids, g.node().op->name == "SegmentMean" ? "Mean" : "Sum");
 }
 
+/// Rows of places that were not chosen are in no segment.
+bool unsorted_segment_reduce(BoundedGraph& g) {
+  const Bounded *data = g.find(g.input(0)), *ids = g.find(g.input(1));
+  if (!data || !ids || data->kind != Kind::Rows || ids->kind != Kind::Rows || data->set != ids->set)
+    return false;
+  if (g.find(g.input(2)) || g.rank(ids->padded) != 1 || g.rank(data->padded) < 1) return false;
+  const ValueRef rows = g.masked(*data->set, data->padded, 0);
+  const ValueRef of_rows = g.masked(*ids->set, ids->padded, -1);
+  const std::string op = g.node().op->name;
+  g.replace(g.output(), g.op(op.c_str(), {rows, of_rows, g.input(2)}));
+  return true;
+}
+
 bool sparse_segment_reduce(BoundedGraph& g) {
   const Bounded *data = g.find(g.input(0)), *places = g.find(g.input(1)), *ids = g.find(g.input(2));
   if (!data || !places || !ids || places->kind != Kind::Places || places->of != data->set) return false;
@@ -139,6 +152,10 @@ void add_sparse_rules(std::map<std::string, BoundedRule>& rules) {
                 {"SparseFillEmptyRows", fill_empty_rows},
                 {"SegmentSum", segment_reduce},
                 {"SegmentMean", segment_reduce},
+                {"UnsortedSegmentSum", unsorted_segment_reduce},
+                {"UnsortedSegmentMax", unsorted_segment_reduce},
+                {"UnsortedSegmentMin", unsorted_segment_reduce},
+                {"UnsortedSegmentProd", unsorted_segment_reduce},
                 {"SparseSegmentSum", sparse_segment_reduce},
                 {"SparseSegmentMean", sparse_segment_reduce},
                 {"SparseSegmentSqrtN", sparse_segment_reduce},

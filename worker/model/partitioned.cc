@@ -9,7 +9,7 @@
 namespace braid::worker {
 namespace {
 
-struct Part {
+struct VariablePart {
   std::string name;
   Shape shape;
 };
@@ -23,13 +23,13 @@ std::optional<Shape> shape_of(const NodeDef& variable) {
 }
 
 /// The parts of each whole variable, in their order.
-std::map<std::string, std::vector<Part>> parts_in(const GraphDef& graph) {
+std::map<std::string, std::vector<VariablePart>> parts_in(const GraphDef& graph) {
   std::map<std::string, Shape> shapes;
   for (const NodeDef& node : graph.node())
     if (is_variable(node))
       if (const auto shape = shape_of(node)) shapes.emplace(variable_name(node), *shape);
   constexpr std::string_view kFirst = "/part_0";
-  std::map<std::string, std::vector<Part>> found;
+  std::map<std::string, std::vector<VariablePart>> found;
   for (const auto& [name, shape] : shapes) {
     if (!name.ends_with(kFirst)) continue;
     const std::string whole = name.substr(0, name.size() - kFirst.size());
@@ -43,9 +43,9 @@ std::map<std::string, std::vector<Part>> parts_in(const GraphDef& graph) {
 }
 
 /// The one axis along which the parts make up the whole.
-std::optional<int> axis_of(const Shape& whole, const std::vector<Part>& parts) {
+std::optional<int> axis_of(const Shape& whole, const std::vector<VariablePart>& parts) {
   std::optional<int> axis;
-  for (const Part& part : parts) {
+  for (const VariablePart& part : parts) {
     if (part.shape.rank() != whole.rank()) return std::nullopt;
     for (int d = 0; d < whole.rank(); ++d) {
       if (part.shape.dim(d) == whole.dim(d)) continue;
@@ -56,7 +56,7 @@ std::optional<int> axis_of(const Shape& whole, const std::vector<Part>& parts) {
   if (!axis && parts.size() == 1 && whole.rank() > 0) axis = 0;
   if (!axis) return std::nullopt;
   std::int64_t sum = 0;
-  for (const Part& part : parts) sum += part.shape.dim(*axis);
+  for (const VariablePart& part : parts) sum += part.shape.dim(*axis);
   return sum == whole.dim(*axis) ? axis : std::nullopt;
 }
 
@@ -81,7 +81,7 @@ void add_parts(const GraphDef& graph, std::map<std::string, Tensor>& stored) {
     const auto axis = axis_of(whole->second.shape(), parts);
     if (!axis) continue;
     std::int64_t begin = 0;
-    for (const Part& part : parts) {
+    for (const VariablePart& part : parts) {
       stored.emplace(part.name, cut(whole->second, part.shape, *axis, begin));
       begin += part.shape.dim(*axis);
     }

@@ -5,9 +5,10 @@ import os
 import numpy as np
 
 from braid import _braid
-from braid.data import Word
+from braid.data import Ragged, Word
 from braid.io import Source
 from braid.io._keras_losses import OwnLoss, as_losses, ends_of, has_own, label_spec, of_outputs
+from braid.io._keras_ragged import RaggedInputs, as_columns, spec_of
 from braid.io._keras_tables import table_nodes, tables_of
 from braid.io._keras_text import TextValues, is_text
 
@@ -37,7 +38,8 @@ def _graph_def(tf, function, names, tables):
             table_nodes(tf, graph_def, node, tables[id(captured)])
         elif captured.dtype == tf.resource:
             if id(captured) not in names:
-                raise _braid.InvalidArgument(f"'{stand_in.op.name}' is a resource that is no variable of the model")
+                raise _braid.InvalidArgument(f"'{stand_in.op.name}' is a resource that is no variable of the model: state that a "
+                                             "layer keeps between batches, as stateful=True does, is not trained with")
             name, variable, _ = names[id(captured)]
             node.op = "VarHandleOp"
             node.attr["dtype"].type = variable.dtype.as_datatype_enum
@@ -63,6 +65,7 @@ class KerasSource(Source):
         self._inputs, self._output = inputs, output
         self._by_name = {}
         self._text = None  # what is made of strings
+        self._ragged = {}  # column -> what its rows are filled to
         self._check_constraints()
 
     def _check_constraints(self):
@@ -80,8 +83,7 @@ class KerasSource(Source):
             columns = list(self._inputs) if self._inputs else [each.name.split(":")[0] for each in symbols]
             if len(columns) != len(symbols):
                 raise _braid.InvalidArgument(f"the model has {len(symbols)} inputs, and inputs= names {len(columns)}")
-            specs = [(column, tf.TensorSpec([None, *each.shape[1:]], each.dtype, name=f"in_{column}"))
-                     for column, each in zip(columns, symbols)]
+            specs = [spec for column, each in zip(columns, symbols) for spec in self._specs_of(tf, column, each)]
             struct = getattr(self.model, "_inputs_struct", None)
             if isinstance(struct, (dict, list, tuple)) and len(tf.nest.flatten(struct)) == len(symbols):
                 import keras
@@ -93,10 +95,32 @@ class KerasSource(Source):
                 "names the columns that it is called with, inputs={\"key\": \"column\"} those of a dict")
         keys = list(self._inputs) if isinstance(self._inputs, dict) else None
         columns = list(self._inputs.values()) if keys else list(self._inputs)
-        specs = [(column, self._spec_of(tf, column)) for column in columns]
+        specs = [spec for column in columns for spec in self._specs_of(tf, column)]
         if keys:
             return specs, lambda values: dict(zip(keys, values))
         return specs, lambda values: list(values) if len(values) > 1 else values[0]
+
+    def _specs_of(self, tf, column, symbol=None):
+        """[(column, TensorSpec)] of one input: two of a ragged one."""
+        is_ragged = isinstance(self.columns.get(column), Ragged)
+        if symbol is not None and getattr(symbol, "ragged", False) and not is_ragged:
+            raise _braid.InvalidArgument(f"the model's input '{column}' is ragged: bd.data.ragged(rows), or a "
+                                         "tf.RaggedTensor, as its column")
+        if is_ragged:
+            self._ragged[column] = self.columns[column].length
+            return spec_of(tf, column, self.columns[column], None if symbol is None else symbol.dtype)
+        if symbol is not None:
+            return [(column, tf.TensorSpec([None, *symbol.shape[1:]], symbol.dtype, name=f"in_{column}"))]
+        return [(column, self._spec_of(tf, column))]
+
+    def _inputs_of(self, tf, specs, values, ragged):
+        """The model's inputs of the placeholders' values, ragged ones of two."""
+        inputs, at = [], 0
+        while at < len(specs):
+            is_ragged = specs[at][0] in self._ragged
+            inputs.append(ragged.tensor(values[at], values[at + 1]) if is_ragged else values[at])
+            at += 2 if is_ragged else 1
+        return inputs
 
     def _spec_of(self, tf, column):
         if column not in self.columns:
@@ -118,7 +142,8 @@ class KerasSource(Source):
         called = None
         # A model of a class of its own has its variables when it has been called.
         if not self.model.built or not getattr(self.model, "inputs", None):
-            called = self.model(argument([tf.zeros([1, *spec.shape[1:]], spec.dtype) for _, spec in specs]), training=False)
+            zeros = [tf.zeros([1, *spec.shape[1:]], spec.dtype) for _, spec in specs]
+            called = self.model(argument(self._inputs_of(tf, specs, zeros, RaggedInputs(tf))), training=False)
             self._check_constraints()
         names, tables = _names(self.model), tables_of(tf, self.model)
         self._by_name = {name: keras for name, _, keras in names.values()}
@@ -127,8 +152,9 @@ class KerasSource(Source):
 
         def run(training):
             def call(*values):
-                with tf.name_scope(""):
-                    x = argument(values[:len(specs)])
+                ragged = RaggedInputs(tf)
+                with tf.name_scope(""), ragged.traced():
+                    x = argument(self._inputs_of(tf, specs, values[:len(specs)], ragged))
                     outputs = self.model(x, training=training)
                     flat = tf.nest.flatten(outputs)
                     loss = loss_of(x, values[len(specs):], outputs, training)
@@ -189,7 +215,9 @@ class KerasSource(Source):
         return TextValues(tf, function, placeholders, [column for column, _ in specs], variables)
 
     def numbers(self, arrays):
-        """The columns, with what the model makes of strings in their places."""
+        """The columns, with what the model makes of strings in their places, and ragged ones as two."""
+        if self._ragged:
+            arrays = as_columns(arrays, self._ragged)
         if self._text is None or not self._text.names:
             return arrays
         missing = [each for each in self._text.columns if each not in arrays]

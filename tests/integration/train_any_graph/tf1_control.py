@@ -81,7 +81,7 @@ def frames(inputs):
     mixed = variable("s", [3, 3], 0.4)
     scanned = tf.scan(lambda s, row: tf.tanh(tf.matmul(s, mixed) + row), x)
     logit = tf.squeeze(dense(tf.concat([last, tf.reduce_mean(seen.stack(), 0), scanned[-1]], 1), "out", 1), 1)
-    return sigmoid_loss(inputs["label"], logit), logit
+    return sigmoid_loss(logit, inputs["label"]), logit
 
 
 def lengths(inputs):
@@ -101,7 +101,7 @@ def lengths(inputs):
     until = tf.while_loop(lambda v: tf.reduce_sum(v) < 90.0, lambda v: [v * 1.5 + 0.1], [tf.abs(last)], maximum_iterations=6)[0]
     ends = tf.concat([last, tf.reduce_sum(seen.stack(), 0), until], 1)
     logit = tf.squeeze(dense(ends, "out", 1), 1)
-    return sigmoid_loss(inputs["label"], logit), logit
+    return sigmoid_loss(logit, inputs["label"]), logit
 
 
 def looked_up(inputs):
@@ -113,7 +113,7 @@ def looked_up(inputs):
         ("by_table", 5, table.lookup(ids)), ("by_hash", 20, tf.strings.to_hash_bucket_fast(tf.strings.as_string(ids), 20)),
         ("by_rest", 7, tf.math.floormod(ids * 31 + 3, 7)))]
     logit = tf.squeeze(dense(tf.reshape(tf.concat(rows, -1), [-1, 24]), "out", 1), 1)
-    return sigmoid_loss(inputs["label"], logit), logit
+    return sigmoid_loss(logit, inputs["label"]), logit
 
 
 def partitioner(inputs):
@@ -122,7 +122,19 @@ def partitioner(inputs):
         tables, w = [variable(name, [31, 4]) for name in ("modulo", "runs")], variable("w", [8, 1], 0.3)
     rows = [tf1.nn.embedding_lookup(table, inputs["ids"], partition_strategy=way) for table, way in zip(tables, ("mod", "div"))]
     logit = tf.squeeze(tf.matmul(tf.reduce_mean(tf.concat(rows, -1), 1), w), 1)
-    return sigmoid_loss(inputs["label"], logit), logit
+    return sigmoid_loss(logit, inputs["label"]), logit
+
+
+def vocabularies(inputs):
+    """Feature columns of integers: hashed, by a vocabulary with buckets for the rest, an indicator of one."""
+    fc, kind = tf.feature_column, tf.int64
+    columns = [
+        fc.embedding_column(fc.categorical_column_with_hash_bucket("ids", 20, dtype=kind), 4, combiner="sqrtn"),
+        fc.embedding_column(fc.categorical_column_with_vocabulary_list("known", [1, 3, 5, 7], dtype=kind, num_oov_buckets=2), 4),
+        fc.indicator_column(fc.categorical_column_with_vocabulary_list("one", [2, 4, 6], dtype=kind, default_value=0))]
+    rows = tf1.feature_column.input_layer({"ids": inputs["ids"], "known": inputs["ids"], "one": inputs["ids"][:, :1]}, columns)
+    logit = tf.squeeze(dense(rows, "out", 1), 1)
+    return sigmoid_loss(logit, inputs["label"]), logit
 
 
 CLICK = {"dense": ((6,), "float"), "label": ((), "label")}
@@ -136,5 +148,6 @@ PROGRAMS = [
     FirstControlFlow("lengths", {"steps": ((15,), "float"), "length": ((), 5), "label": ((), "label")}, lengths,
                      parallel=False, no_keep="gradients of a loop"),
     Tf1Program("partitioner", {"ids": ((4,), 31), "label": ((), "label")}, partitioner),
+    Tf1Program("vocabularies", {"ids": ((4,), 31), "label": ((), "label")}, vocabularies),
     Tf1Program("looked_up", {"ids": ((2,), 10), "label": ((), "label")}, looked_up),
 ]

@@ -193,6 +193,29 @@ TEST_F(MaskedRows, NoNanComesOutOfRowsThatDoNotCount) {
   EXPECT_EQ(found.data<float>()[0], 1.5F) << "three rows, each with 1 / w";
 }
 
+TEST_F(MaskedRows, SegmentsOfRowsHaveThoseThatCount) {
+  const Output rows = masked(as_floats(flat()));
+  const Output row_of = masked(ints({0, 0, 0, 1, 1, 1}));
+  const auto reduced = [&](const char* op) { return b.op(op, {rows, row_of, number(3)}); };
+  const Output ones =
+      b.op("Fill", {b.op("Shape", {rows}, {{"out_type", DType::Int64}}), b.constant(Tensor::scalar(1.0F))});
+  const Output counts = b.op("UnsortedSegmentSum", {ones, row_of, number(3)});
+  const Output some =
+      b.op("ConcatV2", {reduced("UnsortedSegmentSum"), reduced("UnsortedSegmentProd"), counts, axis(0)});
+  b.op("Identity", {some}, {}, "result");
+  EXPECT_THAT(run({2, 3}, {4, -7, 6, -1, 0, 2}), ElementsAre(10, 2, 0, 24, 2, 1, 2, 1, 0));
+}
+
+TEST_F(MaskedRows, ExtremesOfSegmentsToo) {
+  const Output rows = masked(as_floats(flat()));
+  const Output row_of = masked(ints({0, 0, 0, 1, 1, 1}));
+  b.op("Sub",
+       {b.op("UnsortedSegmentMax", {rows, row_of, number(2)}),
+        b.op("UnsortedSegmentMin", {rows, row_of, number(2)})},
+       {}, "result");
+  EXPECT_THAT(run({2, 3}, {4, -7, 6, -1, 0, 2}), ElementsAre(2, 0));
+}
+
 TEST_F(MaskedRows, WhatHasNoRuleIsNamed) {
   const Output rows = masked(as_floats(flat()));
   b.op("Cumsum", {rows, axis(0)}, {}, "result");
