@@ -99,6 +99,8 @@ class Trainer:
         if isinstance(self.data, _data.Arrays) and self.source is not None and not self._model:
             text = {name: value for name, value in self.data.arrays.items() if value.dtype.kind in "USO"}
         numbers = {name: value for name, value in self.data.arrays.items() if name not in text} if text else None
+        if text and not numbers:
+            return text
         rows = _data.Arrays(numbers).rows() if text else self._shapes()
         return {**{name: np.asarray(value) for name, value in rows.arrays().items()}, **text}
 

@@ -50,6 +50,36 @@ class Source:
         return self.trainer.variables
 
 
+class _GraphSource(Source):
+    """A graph's file, whose placeholders of strings are fed by arrays of strings."""
+
+    def __init__(self, fields):
+        super().__init__(fields)
+        self._text = None
+
+    def job_fields(self, folder, label):
+        from braid.io._graph_text import GraphText, is_text
+        texts = [name for name, value in self.columns.items() if isinstance(value, np.ndarray) and is_text(value)]
+        feeds = list(self._fields.get("feeds", []))
+        if texts:
+            given = {each["value"]: each["column"] for each in feeds if each.get("column") in texts}
+            given.update((name, name) for name in texts if name not in given.values())
+            roots = [self._fields[key] for key in ("loss", "prediction") if self._fields.get(key)]
+            self._text = GraphText(self._fields["file"], roots, given)
+            feeds = [each for each in feeds if each.get("column") not in texts]
+            feeds += [{"value": value, "column": column} for value, column in zip(self._text.names, self._text.columns())]
+        return {"graph": {"label": label, **self._fields, **({"feeds": feeds} if feeds else {})}}
+
+    def numbers(self, arrays):
+        if self._text is None:
+            return arrays
+        missing = [each for each in self._text.texts if each not in arrays]
+        if missing:
+            raise _braid.InvalidArgument(f"the data has no column '{missing[0]}': it has {sorted(arrays)}")
+        made = {name: value for name, value in arrays.items() if name not in self._text.texts}
+        return {**made, **self._text.compute(arrays)}
+
+
 def _feeds(feeds):
     """{column or value: value, or a constant} as the job's feeds."""
     made = []
@@ -71,7 +101,7 @@ def graph(path, loss=None, *, prediction=None, feeds=None, attach=None, trainabl
           updates=None, inference_file=None, keep_gradients=None, initial_file=None):
     """A GraphDef, MetaGraphDef, SavedModel folder or ONNX file. loss, or attach: "sigmoid", "softmax" or "squared" on
     `prediction` and the label. feeds: {column: "value"}, {"value": constant}, {"value": (constant, in evaluations)}.
-    keep_gradients: the train_op whose gradients are kept. docs/user/train_any_graph.md says what each does."""
+    keep_gradients: the train_op whose gradients are kept. Arrays of strings feed placeholders of strings. docs/user/train_any_graph.md says what each does."""
     fields = {"file": os.path.abspath(path), "loss": loss, "prediction": prediction, "feeds": _feeds(feeds),
               "attach": {"kind": Word(attach.upper())} if attach else None, "trainable": trainable, "frozen": frozen,
               "promote": promote, "updates": list(updates) if updates else None,
@@ -79,7 +109,7 @@ def graph(path, loss=None, *, prediction=None, feeds=None, attach=None, trainabl
               "initial_file": initial_file and os.path.abspath(initial_file)}
     if keep_gradients:
         fields.update(gradients=Word("KEEP"), train_op=keep_gradients)
-    return Source({key: value for key, value in fields.items() if value})
+    return _GraphSource({key: value for key, value in fields.items() if value})
 
 
 def onnx(path, loss=None, **settings):
