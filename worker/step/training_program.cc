@@ -1,7 +1,6 @@
 #include "worker/step/training_program.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "base/error.h"
 #include "base/init.h"
@@ -17,6 +16,7 @@
 #include "worker/job/job.h"
 #include "worker/job/optimizers.h"
 #include "worker/step/clip_gradients.h"
+#include "worker/step/collectives_hash.h"
 #include "worker/step/loss_scale.h"
 #include "worker/step/micro_batches.h"
 #include "worker/step/mixtures.h"
@@ -25,34 +25,6 @@
 #include "worker/step/recompute.h"
 
 namespace braid::worker {
-
-namespace {
-
-/// Of a program whose batch, or part of a table, is another on each rank. What is gathered by rows differs
-/// with the batch.
-std::uint64_t collectives_hash(const Program& program, const Strategy& strategy) {
-  std::string text;
-  for (const ProgramVariable& variable : program.variables)
-    text += "variable " + variable.name + " " + std::string(dtype_name(variable.dtype)) +
-            strategy.whole_shape(variable.name, variable.shape).to_string() + "\n";
-  for (const ProgramStream& stream : program.streams) {
-    if (stream.lane != Lane::Comm) continue;
-    for (const Instruction& instruction : stream.instructions) {
-      if (instruction.kind != Instruction::Kind::Run) continue;
-      const ProgramOp& op = program.ops[static_cast<std::size_t>(instruction.op)];
-      text += op.op + " " + op.name;
-      // Of rows that come from their owners only what arrives is alike; statistics are of each rank's batch.
-      if (op.op != "braid.AllGatherRows" && !op.op.starts_with("braid.SyncBatchNorm"))
-        for (const Operand& operand : op.op == "braid.FromOwners" ? op.outputs : op.inputs)
-          if (operand.buffer >= 0)
-            text += " " + std::to_string(program.buffers[static_cast<std::size_t>(operand.buffer)].bytes);
-      text += "\n";
-    }
-  }
-  return stable_hash(text);
-}
-
-}  // namespace
 
 bool room_grows(const proto::Job& job, int world) {
   return world == 1 && !has_servers(job) && job.strategy().kind() != proto::Strategy::HYBRID &&

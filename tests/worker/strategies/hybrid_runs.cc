@@ -13,6 +13,7 @@
 #include "tests/worker/strategies/row_communicator.h"
 #include "worker/input/step_feeds.h"
 #include "worker/job/job.h"
+#include "worker/step/collectives_hash.h"
 #include "worker/step/next_batch.h"
 #include "worker/strategies/hybrid_ops.h"
 #include "worker/strategies/step_services.h"
@@ -61,7 +62,9 @@ class Rank {
     feeds_ = StepFeeds(training_.graph, feeds);
     request.fetches = {training_.graph.value_name(training_.loss)};
     request.targets = training_.targets;
-    instance_ = std::make_unique<Instance>(compile(training_.graph, request, {}), runtime_);
+    auto program = compile(training_.graph, request, {});
+    collectives_ = collectives_hash(*program, *strategy_);
+    instance_ = std::make_unique<Instance>(std::move(program), runtime_);
     if (const auto before = before_first_step(training_.graph, columns)) {
       before_first_ = std::make_unique<Instance>(compile(before->graph, before->request, {}), runtime_);
       sends_ahead_ = true;
@@ -92,6 +95,7 @@ class Rank {
       outcome.losses.push_back(instance_->run(std::move(request), wait()).fetches[0].data<float>()[0]);
       strategy_->end_step(step);
     }
+    outcome.collectives = collectives_;
     outcome.sends_ahead = sends_ahead_;
     outcome.sends_distinct = training_.graph.find("from_owners/distinct_rows") != kNoNode;
     for (const std::string& table : model_.tables) {
@@ -159,6 +163,7 @@ class Rank {
   StepFeeds feeds_;
   std::unique_ptr<Instance> instance_, before_first_;
   bool sends_ahead_ = false;
+  std::uint64_t collectives_ = 0;
 };
 
 }  // namespace
@@ -269,7 +274,10 @@ Outcome run_group(const Model& model, const proto::Job& job, int world, const Ba
       outcomes[static_cast<std::size_t>(rank)] = Rank(model, job, peers, kRowsOfRank).run(batches, its);
     });
   threads.clear();
-  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.losses, outcomes[0].losses);
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.losses, outcomes[0].losses);
+    EXPECT_EQ(outcome.collectives, outcomes[0].collectives) << "ranks of a job would refuse each other";
+  }
   return outcomes[0];
 }
 
