@@ -1,6 +1,7 @@
 #include "engine/fusion/cuda_source.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -8,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/init.h"
+#include "engine/fusion/cuda_columns.h"
 #include "engine/fusion/cuda_formula.h"
 #include "engine/fusion/cuda_layout.h"
 #include "engine/fusion/cuda_offset.h"
@@ -18,38 +20,38 @@
 namespace braid::fusion {
 namespace {
 
-constexpr int kTile = 32;                    // columns of a block that adds blocks' sums
-constexpr int kTileRows = 16;                // and its rows of threads
 constexpr const char* kUnnamed = "@region";  // the kernel, until its text is there
 constexpr const char* kEachPlace = "_Pragma(\"unroll\") for (int e = 0; e < E; ++e)";
 constexpr const char* kEachVector = "_Pragma(\"unroll\") for (int k = 0; k < E; k += V)";
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 bool is_half(DType dtype) { return dtype == DType::Float16 || dtype == DType::BFloat16; }
 
 class Writer {
  public:
-  explicit Writer(const Region& region) : region_(region), layout_(region), tensors_(region.tensors()) {}
+  explicit Writer(const Region& region)
+      : region_(region), layout_(region), tensors_(region.tensors()), columns_(region, layout_) {}
 
   CudaSource write() {
-    place_sums();
-    signature();
-    if (layout_.loops) begin_loop();
+    list_parameters();
+    line("template <bool aligned> BRAID_INLINE void {}_body({}{}) {{", kUnnamed, fmt::join(parameters_, ", "),
+         layout_.loops ? ", char* shared" : "");
+    begin_body();
+    text_ += columns_.begin();
     places();
     for (int v = 0; v < region_.values(); ++v) region_.is_input(v) ? load(v) : compute(v);
     for (std::size_t o = 0; o < region_.outputs.size(); ++o) store(o);
-    if (layout_.loops) end_loop();
+    text_ += columns_.end();
     text_ += "}\n";
+    write_kernel();
     CudaSource source;
     source.blocks = layout_.blocks;
     source.threads = layout_.threads;
-    source.scratch_bytes = scratch_bytes_;
+    source.scratch_bytes = columns_.scratch_bytes();
     source.is_of_halves = region_.touches_halves();
     if (layout_.loops) {
-      write_columns_kernel();
-      source.column_blocks = ceil_div(region_.columns, kTile) * static_cast<std::int64_t>(sums_.size());
-      source.column_threads = kTile * kTileRows;
+      text_ += columns_.kernel(kUnnamed, tensors_);
+      source.column_blocks = columns_.blocks();
+      source.column_threads = ColumnSums::kThreads;
     }
     source.name = fmt::format("region_{:08x}", stable_hash(text_) >> 32);
     for (std::size_t at = 0; (at = text_.find(kUnnamed, at)) != std::string::npos; at += source.name.size())
@@ -78,108 +80,49 @@ class Writer {
     return name;
   }
 
-  void signature() {
-    const std::string resident = layout_.resident > 0 ? fmt::format(", {}", layout_.resident) : "";
-    text_ += fmt::format("extern \"C\" __global__ void __launch_bounds__({}{}) {}(", layout_.threads,
-                         resident, kUnnamed);
-    const char* comma = "";
-    for (std::size_t i = 0; i < region_.inputs.size(); ++i, comma = ", ")
-      text_ += fmt::format("{}const {}* __restrict__ in{}", comma, type(region_.inputs[i].dtype), i);
+  void list_parameters() {
+    const auto add = [&](std::string declared, std::string name) {
+      parameters_.push_back(std::move(declared) + name);
+      names_.push_back(std::move(name));
+    };
+    for (std::size_t i = 0; i < region_.inputs.size(); ++i)
+      add(fmt::format("const {}* __restrict__ ", type(region_.inputs[i].dtype)), fmt::format("in{}", i));
     for (std::size_t o = 0; o < region_.outputs.size(); ++o)
       if (!region_.outputs[o].is_of_previous)
-        text_ += fmt::format("{}{}* __restrict__ out{}", std::exchange(comma, ", "),
-                             type(region_.dtype_of(region_.outputs[o].value)), tensors_[o]);
-    if (layout_.loops) text_ += fmt::format("{}char* __restrict__ scratch", std::exchange(comma, ", "));
+        add(fmt::format("{}* __restrict__ ", type(region_.dtype_of(region_.outputs[o].value))),
+            fmt::format("out{}", tensors_[o]));
+    if (layout_.loops) add("char* __restrict__ ", "scratch");
     const std::vector<int> uniforms = region_.uniforms();
-    if (!uniforms.empty()) text_ += fmt::format("{}const StepParams* __restrict__ params", comma);
-    for (const int v : uniforms)
-      text_ += fmt::format(", unsigned long long hash{}, unsigned long long salt{}", v, v);
-    if (region_.gathers()) text_ += ", StepStatus* __restrict__ status, int op";
-    text_ += ") {\n";
-    for (const int v : uniforms)
+    if (!uniforms.empty()) add("const StepParams* __restrict__ ", "params");
+    for (const int v : uniforms) {
+      add("unsigned long long ", fmt::format("hash{}", v));
+      add("unsigned long long ", fmt::format("salt{}", v));
+    }
+    if (!region_.gathers()) return;
+    add("StepStatus* __restrict__ ", "status");
+    add("int ", "op");
+  }
+
+  void begin_body() {
+    for (const int v : region_.uniforms())
       line("const unsigned long long key{} = random_key(params->seed ^ salt{}, hash{}, params->step);", v, v,
            v);
   }
 
-  // ------------------------------------------------------------------------------------ sums of columns
-
-  /// The blocks' sums of a value: where in the scratch memory they are.
-  struct Sums {
-    int value;
-    std::size_t output, offset;
-  };
-
-  void place_sums() {
-    for (std::size_t o = 0; o < region_.outputs.size(); ++o) {
-      const int value = region_.outputs[o].value;
-      if (region_.extent_of(value) != Extent::Column) continue;
-      sums_.push_back({value, o, scratch_bytes_});
-      const auto elements = static_cast<std::size_t>(layout_.blocks * region_.columns);
-      constexpr std::size_t kAlignment = 256;
-      scratch_bytes_ +=
-          (elements * dtype_size(region_.dtype_of(value)) + kAlignment - 1) / kAlignment * kAlignment;
+  /// The body twice where vectors are loaded: what does not begin at a multiple of 16 bytes is read place by
+  /// place. The host does not know that when the kernel is made, as inputs may be parts of other tensors.
+  void write_kernel() {
+    const std::string resident = layout_.resident > 0 ? fmt::format(", {}", layout_.resident) : "";
+    line("extern \"C\" __global__ void __launch_bounds__({}{}) {}({}) {{", layout_.threads, resident,
+         kUnnamed, fmt::join(parameters_, ", "));
+    std::string arguments = fmt::format("{}", fmt::join(names_, ", "));
+    if (layout_.loops) {
+      line("__shared__ double shared[{}];", columns_.shared_doubles());
+      arguments += ", reinterpret_cast<char*>(shared)";
     }
-  }
-
-  /// Of all threads of a block together, as reductions of its rows wait for each other.
-  void begin_loop() {
-    for (const Sums& sum : sums_)
-      line("{} sum{}[{}] = {{}};", type(region_.dtype_of(sum.value)), sum.value, layout_.places);
-    // Without reductions two rows are on their way at a time.
-    line("{}for (long long part = blockIdx.x; part < {}ll; part += {}ll) {{",
-         region_.reduces() ? "" : "_Pragma(\"unroll 2\") ",
-         ceil_div(region_.rows, layout_.threads / layout_.row_threads), layout_.blocks);
-  }
-
-  void end_loop() {
-    line("}}");
-    for (const Sums& sum : sums_) {
-      const std::string_view t = type(region_.dtype_of(sum.value));
-      line("{{ __shared__ {} parts[{}]; {}* const to = reinterpret_cast<{}*>(scratch + {}ll);", t,
-           layout_.threads, t, t, sum.offset);
-      line("_Pragma(\"unroll\") for (int e = 0; e < {}; ++e) {{", layout_.places);
-      line("__syncthreads(); parts[threadIdx.x] = sum{}[e]; __syncthreads();", sum.value);
-      line("const long long c = (threadIdx.x + e / {} * {}ll) * {} + e % {};", layout_.vector,
-           layout_.row_threads, layout_.vector, layout_.vector);
-      line("if (threadIdx.x < {} && c < {}ll) {{ {} total = parts[threadIdx.x];", layout_.row_threads,
-           region_.columns, t);
-      line("for (int r = 1; r < {}; ++r) total = fn::add<{}>(total, parts[threadIdx.x + r * {}]);",
-           layout_.threads / layout_.row_threads, t, layout_.row_threads);
-      line("to[blockIdx.x * {}ll + c] = total; }} }} }}", region_.columns);
-    }
-  }
-
-  /// A block of kTile x kTileRows threads for kTile columns of a value's sums.
-  void write_columns_kernel() {
-    text_ += fmt::format(
-        "extern \"C\" __global__ void __launch_bounds__({}) {}_columns(const char* __restrict__ "
-        "scratch",
-        kTile * kTileRows, kUnnamed);
-    for (std::size_t o = 0; o < region_.outputs.size(); ++o)
-      if (!region_.outputs[o].is_of_previous)
-        text_ += fmt::format(", {}* __restrict__ out{}", type(region_.dtype_of(region_.outputs[o].value)),
-                             tensors_[o]);
-    text_ += ") {\n";
-    const std::int64_t tiles = ceil_div(region_.columns, kTile);
-    line("const long long c = (blockIdx.x % {}ll) * {} + threadIdx.x % {};", tiles, kTile, kTile);
-    line("const int r = threadIdx.x / {};", kTile);
-    for (std::size_t s = 0; s < sums_.size(); ++s) {
-      const std::string_view t = type(region_.dtype_of(sums_[s].value));
-      line("if (blockIdx.x / {}ll == {}) {{ __shared__ {} parts[{}]; {} sum = 0;", tiles, s, t,
-           kTile * kTileRows, t);
-      line("const {}* const from = reinterpret_cast<const {}*>(scratch + {}ll);", t, t, sums_[s].offset);
-      line(
-          "if (c < {}ll) _Pragma(\"unroll 8\") for (int b = r; b < {}; b += {}) sum = fn::add<{}>(sum, "
-          "from[b * "
-          "{}ll + c]);",
-          region_.columns, layout_.blocks, kTileRows, t, region_.columns);
-      line("parts[threadIdx.x] = sum; __syncthreads();");
-      line(
-          "if (r == 0 && c < {}ll) {{ _Pragma(\"unroll\") for (int i = 1; i < {}; ++i) sum = "
-          "fn::add<{}>(sum, "
-          "parts[threadIdx.x + i * {}]); out{}[c] = sum; }} }}",
-          region_.columns, kTileRows, t, kTile, tensors_[sums_[s].output]);
-    }
+    const std::string all = layout_.vector > 1 ? addresses() : "";
+    if (!all.empty()) line("if ((0{}) % 16 != 0) return {}_body<false>({});", all, kUnnamed, arguments);
+    line("{}_body<true>({});", kUnnamed, arguments);
     text_ += "}\n";
   }
 
@@ -197,7 +140,9 @@ class Writer {
     if (layout_.by_rows) {
       line("const I wanted = I({}) * {} + threadIdx.x / {};", layout_.loops ? "part" : "blockIdx.x",
            layout_.threads / layout_.row_threads, layout_.row_threads);
-      line("const bool is_row = wanted < I({});", region_.rows);
+      line("const bool is_row = {};", region_.rows % (layout_.threads / layout_.row_threads) == 0
+                                          ? std::string("true")
+                                          : fmt::format("wanted < I({})", region_.rows));
       line("const I row = is_row ? wanted : I(0); const int lane = threadIdx.x % {};", layout_.row_threads);
       line("int column[E];");
       line(
@@ -210,7 +155,6 @@ class Writer {
           "here[e] = place[e] < I({}); }}",
           kEachPlace, layout_.threads * layout_.places / layout_.vector, layout_.threads, n);
     }
-    line("const bool aligned = (0{}) % 16 == 0;", addresses());
   }
 
   /// Of what is loaded and stored by vectors, or'ed together. The host does not know them when the kernel is
@@ -394,8 +338,8 @@ class Writer {
   CudaLayout layout_;
   const std::vector<int> tensors_;  // by output
   std::string text_;
-  std::vector<Sums> sums_;
-  std::size_t scratch_bytes_ = 0;
+  std::vector<std::string> parameters_, names_;  // declared and by name
+  const ColumnSums columns_;
 };
 
 }  // namespace
