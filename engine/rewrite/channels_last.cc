@@ -1,16 +1,17 @@
 // Convolutions of images whose channels come first (NCHW, as PyTorch and ONNX write them) read and write
 // channels that come last, which tensor cores, oneDNN and the passes behind this one want:
 //
-//   Conv2D(x, NCHW)     -> T(Conv2D(T'(x), NHWC))     so do its gradients, pooling and batch norm
+//   Conv2D(x, NCHW)     -> T(Conv2D(T'(x), NHWC))     so do its gradients, pooling and batch norm, and those
+//                                                     of volumes
 //   f(T(x), T(y), b)    -> T(f(x, y, b reshaped))     elementwise; sums, means, concatenation, splits,
 //                                                     slices, padding and gathers have their axes changed
 //   T'(T(x))            -> x
 //
 // T moves channels to the front, T' to the end. So transpositions move down until they meet their opposite,
 // or a node that wants channels first, such as a flattening. Only T moves: of images of a convolution, with
-// one axis or two (a unit axis may go or come on the way). An elementwise node takes channels last where at
-// least half of its large operands are ready so. Only in graphs with such convolutions. Where regions are
-// made, group norm reads channels that are last, too (image_groups.h).
+// one axis to three (places may be counted by other axes on the way). An elementwise node takes channels last
+// where at least half of its large operands are ready so. Only in graphs with such convolutions. Where
+// regions are made, group norm reads channels that are last, too (image_groups.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -46,10 +47,17 @@ const std::map<std::string_view, ImageOp>& image_ops() {
       {"DepthwiseConv2dNative", {{0}}},
       {"DepthwiseConv2dNativeBackpropInput", {{2}, true, 0}},
       {"DepthwiseConv2dNativeBackpropFilter", {{0, 2}, false}},
+      {"Conv3D", {{0}}},
+      {"Conv3DBackpropInputV2", {{2}, true, 0}},
+      {"Conv3DBackpropFilterV2", {{0, 2}, false}},
       {"MaxPool", {{0}}},
       {"MaxPoolGrad", {{0, 1, 2}}},
       {"AvgPool", {{0}}},
       {"AvgPoolGrad", {{1}, true, 0}},
+      {"MaxPool3D", {{0}}},
+      {"MaxPool3DGrad", {{0, 1, 2}}},
+      {"AvgPool3D", {{0}}},
+      {"AvgPool3DGrad", {{1}, true, 0}},
       {"FusedBatchNorm", {{0}}},
       {"FusedBatchNormV2", {{0}}},
       {"FusedBatchNormV3", {{0}}},
@@ -66,8 +74,8 @@ bool is_of_images(const OpDef& op) { return image_ops().contains(op.name); }
 
 std::optional<ImageOp> image_op(const Node& node) {
   const auto found = image_ops().find(node.op->name);
-  if (found == image_ops().end() || node.attrs.get<std::string>("data_format", "NHWC") != "NCHW")
-    return std::nullopt;
+  const auto format = node.attrs.get<std::string>("data_format", "");
+  if (found == image_ops().end() || (format != "NCHW" && format != "NCDHW")) return std::nullopt;
   return found->second;
 }
 
@@ -81,7 +89,7 @@ class ChannelsLast : private ImageValues {
         ranges_(plan, *this) {}
 
   void run() {
-    static const Pattern convolution{"Conv2D"};
+    static const Pattern convolution{"Conv2D", "Conv3D"};
     const std::vector<NodeId> nodes = graph_.topological_order();
     if (std::none_of(nodes.begin(), nodes.end(), [&](NodeId id) {
           return convolution.names(graph_.node(id)) && image_op(graph_.node(id)) && is_ready(graph_.node(id));
@@ -136,20 +144,25 @@ class ChannelsLast : private ImageValues {
 
   // nodes of images
 
-  static std::vector<std::int64_t> last(const std::vector<std::int64_t>& first) {
-    if (first.size() == 8)  // paddings, two an axis
-      return {first[0], first[1], first[4], first[5], first[6], first[7], first[2], first[3]};
-    return {first[0], first[2], first[3], first[1]};
+  /// Numbers of the axes, `each` an axis.
+  static std::vector<std::int64_t> last(const std::vector<std::int64_t>& first, std::size_t each) {
+    std::vector<std::int64_t> result(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(each));
+    result.insert(result.end(), first.begin() + static_cast<std::ptrdiff_t>(2 * each), first.end());
+    result.insert(result.end(), first.begin() + static_cast<std::ptrdiff_t>(each),
+                  first.begin() + static_cast<std::ptrdiff_t>(2 * each));
+    return result;
   }
 
   /// A convolution of single places, which is a product in either layout.
   bool is_of_places(const Node& node) const {
-    static const Pattern product{"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"};
+    static const Pattern product{"Conv2D", "Conv2DBackpropInput",   "Conv2DBackpropFilter",
+                                 "Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2"};
     if (!product.names(node)) return false;
-    static const Pattern of_filter{"Conv2DBackpropFilter"};
+    static const Pattern of_filter{"Conv2DBackpropFilter", "Conv3DBackpropFilterV2"};
     const Shape filter = of_filter.names(node) ? node.outputs[0].shape : shape(node.inputs[1]);
     const auto strides = node.attrs.get<std::vector<std::int64_t>>("strides", {});
-    return filter[0] == 1 && filter[1] == 1 &&
+    return std::all_of(filter.dims().begin(), filter.dims().end() - 2,
+                       [](std::int64_t size) { return size == 1; }) &&
            std::all_of(strides.begin(), strides.end(), [](std::int64_t stride) { return stride == 1; });
   }
 
@@ -162,18 +175,21 @@ class ChannelsLast : private ImageValues {
           return behind(node.inputs[static_cast<std::size_t>(image)]).has_value();
         }))
       return false;
+    const bool volumes = node.attrs.get<std::string>("data_format", "") == "NCDHW";
+    const std::size_t rank = volumes ? 5 : 4;
     for (const int image : op.images)
-      if (shape(node.inputs[static_cast<std::size_t>(image)]).rank() != 4) return false;
+      if (shape(node.inputs[static_cast<std::size_t>(image)]).rank() != static_cast<int>(rank)) return false;
     if (op.sizes >= 0) {
       const auto sizes = known(node.inputs[static_cast<std::size_t>(op.sizes)]);
-      if (!sizes || sizes->size() != 4) return false;
-      made.inputs[static_cast<std::size_t>(op.sizes)] = ints(node, last(*sizes));
+      if (!sizes || sizes->size() != rank) return false;
+      made.inputs[static_cast<std::size_t>(op.sizes)] = ints(node, last(*sizes, 1));
     }
     for (const char* name : {"strides", "dilations", "ksize", "explicit_paddings"}) {
       const auto values = node.attrs.get<std::vector<std::int64_t>>(name, {});
-      if (values.size() == 4 || values.size() == 8) made.attrs.set(name, last(values));
+      if (values.size() == rank || values.size() == 2 * rank)
+        made.attrs.set(name, last(values, values.size() / rank));
     }
-    made.attrs.set("data_format", std::string("NHWC"));
+    made.attrs.set("data_format", std::string(volumes ? "NDHWC" : "NHWC"));
     for (const int image : op.images) {
       ValueRef& input = made.inputs[static_cast<std::size_t>(image)];
       input = to_end(node, input);
@@ -342,14 +358,18 @@ class ChannelsLast : private ImageValues {
     return put(node, to_front(node, {add(std::move(made), node.name + "/channels_last"), 0}));
   }
 
-  /// Axes of one element come or go.
+  /// Places are counted otherwise, as those of volumes that batch norm takes for images, or axes of one
+  /// element come or go.
   bool sink_reshape(const Node& node) {
     const auto source = behind(node.inputs[0]);
-    const Shape to = node.outputs[0].shape;
+    const Shape from = shape(node.inputs[0]), to = node.outputs[0].shape;
     const Order order = channels_to_front(to.rank());
-    if (!source || order.empty() || longer_axes(shape(node.inputs[0])) != longer_axes(to)) return false;
+    if (!source || order.empty()) return false;
     const Shape last = permuted(to, inverse(order));
-    if (longer_axes(last) != longer_axes(shape(*source))) return false;
+    const bool keeps_channels = from[0] == to[0] && from[1] == to[1] && from[1] != 1;
+    if (!keeps_channels &&
+        (longer_axes(from) != longer_axes(to) || longer_axes(last) != longer_axes(shape(*source))))
+      return false;
     return put(node, to_front(node, reshape(node, *source, last)));
   }
 

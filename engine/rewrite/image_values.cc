@@ -7,8 +7,10 @@
 namespace braid {
 
 Order channels_to_front(int rank) {
-  if (rank == 4) return {0, 3, 1, 2};
-  return rank == 3 ? Order{0, 2, 1} : Order{};
+  if (rank < 3 || rank > 5) return {};
+  Order order{0, rank - 1};
+  for (int axis = 1; axis < rank - 1; ++axis) order.push_back(axis);
+  return order;
 }
 
 Order inverse(const Order& order) {

@@ -1,5 +1,6 @@
 // Values of images and their transpositions, for the pass that puts channels last. T moves channels to the
-// front: axes [n, h, w, c] become [n, c, h, w], and [n, t, c] becomes [n, c, t]. Thread rule: one thread.
+// front: axes [n, h, w, c] become [n, c, h, w], [n, t, c] becomes [n, c, t], and volumes have one more. Thread
+// rule: one thread.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace braid {
 
 using Order = std::vector<int>;  // of a Transpose: axis i of the result is axis order[i] of what it reads
 
-/// T's order for images with `rank` - 2 axes; empty for other ranks.
+/// T's order for images with `rank` - 2 axes, one to three; empty for other ranks.
 Order channels_to_front(int rank);
 Order inverse(const Order& order);
 Shape permuted(const Shape& shape, const Order& order);

@@ -47,24 +47,18 @@ Val convolve_planes(Val x, Val filter, const WindowSpec& w, std::int64_t groups)
   return tf("Conv2D", {x, transpose(filter, {2, 3, 1, 0})}, attrs);
 }
 
-AttrMap volume_attrs(const WindowSpec& w, bool same) {
-  return {{"strides", behind_channels(w.strides)},
-          {"dilations", behind_channels(w.dilations)},
-          {"data_format", "NCDHW"},
-          {"padding", same ? "SAME" : "VALID"}};
+AttrMap volume_attrs(const WindowSpec& w) {
+  AttrMap attrs{{"strides", behind_channels(w.strides)},
+                {"dilations", behind_channels(w.dilations)},
+                {"data_format", "NCDHW"}};
+  set_padding(attrs, w);
+  return attrs;
 }
 
 /// x [N, C, d, h, w], filter [out, in / groups, d, h, w].
 Val convolve_volumes(Val x, Val filter, const WindowSpec& w, std::int64_t groups) {
   check_groups(groups, filter.rank() > 0 ? filter.dim(0) : 0);
-  const bool same = is_same_padding(w, x);
-  if (!same) {
-    Ints front{0, 0}, back{0, 0};
-    front.insert(front.end(), w.before.begin(), w.before.end());
-    back.insert(back.end(), w.after.begin(), w.after.end());
-    x = pad(x, front, back, like(0, x));
-  }
-  return tf("Conv3D", {x, transpose(filter, {2, 3, 4, 1, 0})}, volume_attrs(w, same));
+  return tf("Conv3D", {x, transpose(filter, {2, 3, 4, 1, 0})}, volume_attrs(w));
 }
 
 /// Any number of spatial axes up to three.
@@ -193,31 +187,6 @@ bool is_convolution_gradient(const Transposed& t) {
   return t.more.size() <= 3;
 }
 
-/// y of three spatial axes: the whole result, of which what is padded is cut off.
-Val volume_gradient(Val x, Val filter, const Transposed& t, std::int64_t channels) {
-  const WindowSpec& w = t.window;
-  std::vector<Val> sizes{size_of(x, 0), x.made_by().number(static_cast<double>(channels), DType::Int64)};
-  Ints known{x.dim(0), channels}, begin{0, 0}, end{kToEnd, kToEnd};
-  for (int i = 0; i < 3; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    const std::int64_t added = w.extent(i) - w.strides[at] + t.more[at];
-    const Val size = size_of(x, i + 2) * static_cast<double>(w.strides[at]) + static_cast<double>(added);
-    sizes.push_back(size);
-    const auto value = known_ints(size);
-    known.push_back(value ? value->front() : Shape::kUnknown);
-    if (known.back() != Shape::kUnknown && known.back() <= w.before[at] + w.after[at])
-      throw InvalidArgument("it cuts everything off");
-    begin.push_back(w.before[at]);
-    end.push_back(w.after[at] == 0 ? kToEnd : -w.after[at]);
-  }
-  const Val whole =
-      refined(tf("Conv3DBackpropInputV2", {pack(sizes, 0), transpose(filter, {2, 3, 4, 1, 0}), x},
-                 volume_attrs(w, false)),
-              known);
-  Builder& b = x.made_by();
-  return tf("StridedSlice", {whole, b.ints(begin), b.ints(end), b.ints(Ints(begin.size(), 1))});
-}
-
 /// y of up to three spatial axes, x and filter [in, out / groups, kernel...].
 Val convolution_gradient(Val x, Val filter, const Transposed& t, std::int64_t groups) {
   if (t.more.size() == 1) {
@@ -227,18 +196,21 @@ Val convolution_gradient(Val x, Val filter, const Transposed& t, std::int64_t gr
   const WindowSpec& w = t.window;
   check_groups(groups, x.dim(1));
   const std::int64_t channels = checked_times(groups, filter.static_dim(1));
-  if (w.axes() == 3) return volume_gradient(x, filter, t, channels);
   std::vector<Val> sizes{size_of(x, 0), x.made_by().number(static_cast<double>(channels), DType::Int64)};
   Ints known{x.dim(0), channels};
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < w.axes(); ++i) {
     const auto at = static_cast<std::size_t>(i);
     const std::int64_t added = w.extent(i) - w.strides[at] - w.before[at] - w.after[at] + t.more[at];
     const Val size = size_of(x, i + 2) * static_cast<double>(w.strides[at]) + static_cast<double>(added);
     sizes.push_back(size);
     const auto value = known_ints(size);
     known.push_back(value ? value->front() : Shape::kUnknown);
-    if (known.back() == 0) throw InvalidArgument("it cuts everything off");
+    if (known.back() != Shape::kUnknown && known.back() <= 0) throw InvalidArgument("it cuts everything off");
   }
+  if (w.axes() == 3)
+    return refined(
+        tf("Conv3DBackpropInputV2", {pack(sizes, 0), transpose(filter, {2, 3, 4, 1, 0}), x}, volume_attrs(w)),
+        known);
   return refined(tf("Conv2DBackpropInput", {pack(sizes, 0), transpose(filter, {2, 3, 1, 0}), x}, attrs_of(w)),
                  known);
 }

@@ -37,7 +37,7 @@ void blend(OnnxNode& n, int output, Val old, Val fresh) {
 }
 
 /// With the statistics of the batch, as the node that has kernels for it: of images [rows, channels, 1,
-/// places].
+/// places]; volumes are images whose rows of pixels are those of all planes.
 void batch_statistics(OnnxNode& n, double epsilon) {
   const Val x = n.in(0);
   const int rank = x.rank();
@@ -47,6 +47,9 @@ void batch_statistics(OnnxNode& n, double epsilon) {
   Val image = x;
   if (is_rows) image = reshape(x, std::vector<Val>{size_of(x, 0), one, one, size_of(x, 1)});
   if (rank == 3) image = reshape(x, std::vector<Val>{size_of(x, 0), size_of(x, 1), one, size_of(x, 2)});
+  if (rank == 5)
+    image = reshape(
+        x, std::vector<Val>{size_of(x, 0), size_of(x, 1), size_of(x, 2) * size_of(x, 3), size_of(x, 4)});
   const Val made = tf("FusedBatchNormV3", {image, n.in(1), n.in(2), nothing, nothing},
                       {{"epsilon", epsilon},
                        {"is_training", true},
@@ -73,8 +76,7 @@ void batch_normalization(OnnxNode& n) {
     return n.out(0, tf("FusedBatchNormV3", {x, n.in(1), n.in(2), n.in(3), n.in(4)},
                        {{"epsilon", epsilon}, {"is_training", false}, {"data_format", "NCHW"}}));
   }
-  if (training && (rank == 2 || rank == 3 || rank == 4) && x.dtype() == DType::Float32 &&
-      n.in(1).dtype() == DType::Float32)
+  if (training && rank >= 2 && rank <= 5 && x.dtype() == DType::Float32 && n.in(1).dtype() == DType::Float32)
     return batch_statistics(n, epsilon);
   const auto channels = [&](int i) { return for_channels(cast(n.in(i), x.dtype()), rank); };
   Val mean = channels(3), variance = channels(4);

@@ -19,8 +19,11 @@ bool all_zero(const Ints& v) {
 void set_padding(AttrMap& attrs, const WindowSpec& w) {
   if (w.is_same) return attrs.set("padding", "SAME");
   if (all_zero(w.before) && all_zero(w.after)) return attrs.set("padding", "VALID");
+  Ints paddings{0, 0, 0, 0};
+  for (std::size_t axis = 0; axis < w.before.size(); ++axis)
+    paddings.insert(paddings.end(), {w.before[axis], w.after[axis]});
   attrs.set("padding", "EXPLICIT");
-  attrs.set("explicit_paddings", Ints{0, 0, 0, 0, w.before[0], w.after[0], w.before[1], w.after[1]});
+  attrs.set("explicit_paddings", std::move(paddings));
 }
 
 Ints behind_channels(const Ints& spatial) {
