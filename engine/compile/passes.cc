@@ -75,6 +75,8 @@ constexpr auto kPasses = std::to_array<Pass>({
      "gradients lie as the products that sum over their rows read them"},
     {"update_factors", "rewrite", kDevice, find_update_factors,
      "updates multiply gradients by the number that clips them"},
+    {"filter_order", "rewrite", kDevice, order_filters,
+     "filters of convolutions lie as the device's library reads them"},
     {"batch_norm", "rewrite", kDevice, split_batch_norms,
      "with regions: batch norm as elementwise nodes and sums"},
     {"mixed_precision", "rewrite", kAll, mix_precision,

@@ -69,6 +69,9 @@ void find_update_factors(Plan& plan);
 /// On a device: sparse updates read gradients that are parts of wider tensors where they are.
 void read_update_parts(Plan& plan);
 
+/// On a device: filters of convolutions have their outputs first, as its library reads them.
+void order_filters(Plan& plan);
+
 /// On a device that fuses: batch norm as elementwise nodes and sums, which regions take in.
 void split_batch_norms(Plan& plan);
 /// Where asked for: products read halves, and what lies between them is stored so (mixed_precision.cc).

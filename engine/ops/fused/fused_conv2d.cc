@@ -72,7 +72,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 }
 
 Cost cost(const InferContext& c, std::span<const OutputInfo> outputs) {
-  const Shape& filter = c.shape(1);
+  const Shape filter = outputs_last(c.node(), c.shape(1));
   double products = known_elements(filter);
   if (filter.has_rank() && filter[3] > 0) products /= static_cast<double>(filter[3]);
   return {(2 * products + 2) * known_elements(outputs[0].shape), traffic_bytes(c, outputs)};

@@ -2,7 +2,8 @@
 // and Conv2DBackpropFilter(images, sizes, dy); DepthwiseConv2dNative(images, filter [h, w, in, multiplier])
 // and its two; Conv3D(volumes, filter [d, h, w, in / groups, out]), Conv3DBackpropInputV2 and
 // Conv3DBackpropFilterV2. Attributes strides, dilations, padding, explicit_paddings, data_format
-// (engine/ops/common/window.h). The three of a family are each other's gradients. float32.
+// (engine/ops/common/window.h), filter_format (HWIO, or OHWI: convolution.h). The three of a family are each
+// other's gradients. float32.
 #include <fmt/format.h>
 
 #include "engine/ops/common/halves.h"
@@ -143,7 +144,7 @@ Cost conv_cost(const InferContext& c, std::span<const OutputInfo> outputs) {
   const bool forward = c.dtype(0) == DType::Float32 && c.inputs() == 2;
   const Shape& dy = forward ? outputs[0].shape : c.shape(2);
   const bool by_filter = c.inputs() == 3 && c.dtype(0) == DType::Float32;
-  const Shape& filter = by_filter ? outputs[0].shape : c.shape(1);
+  const Shape filter = outputs_last(c.node(), by_filter ? outputs[0].shape : c.shape(1));
   double products = known_elements(filter);
   const int last = rank_of(c.node()) - 1;
   if (filter.has_rank() && filter.rank() == last + 1 && filter[last] > 0)

@@ -1,9 +1,9 @@
 // CUDA kernels of Conv2D, Conv3D, their gradients and braid.FusedConv2D: cuDNN (convolution_cudnn.h). The
-// filter is brought into cuDNN's order of axes and back. Images whose paddings in front and behind differ
-// (SAME with a stride), and for which cuDNN has no engine as they are, are padded into scratch memory first,
-// or their gradient is cut out of one that is. A batch for which cuDNN has no engine is taken in parts, each
-// after the other on the stream. Float32, or images and filter of halves; where cuDNN has no engine for these
-// they are widened. Depthwise convolutions are in depthwise_conv2d.cu.
+// filter is brought into cuDNN's order of axes and back, unless it has that order. Images whose paddings in
+// front and behind differ (SAME with a stride), and for which cuDNN has no engine as they are, are padded
+// into scratch memory first, or their gradient is cut out of one that is. A batch for which cuDNN has no
+// engine is taken in parts, each after the other on the stream. Float32, or images and filter of halves;
+// where cuDNN has no engine for these they are widened. Depthwise convolutions are in depthwise_conv2d.cu.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -71,7 +71,7 @@ struct Pass {
       : dtype(type), has_bias(layer.has_bias), has_residual(layer.has_residual) {
     WindowAxis &d = conv.window.d, &h = conv.window.h, &w = conv.window.w;
     const bool nchw = conv.window.axes.nchw();
-    order = {conv.taps(), conv.in_c / conv.groups, conv.out_c, nchw, dtype};
+    order = {conv.taps(), conv.in_c / conv.groups, conv.out_c, nchw, dtype, conv.outputs_first};
     in_step = conv.in_image();
     out_step = conv.out_image();
     outer_step = nchw ? conv.in_c : 1;
@@ -141,11 +141,18 @@ struct Pass {
     return images(a);
   }
 
-  void forward(const KernelArgs& a) const {
+  /// The filter as the library reads it.
+  void* bring_filter(const KernelArgs& a) const {
+    if (order.same && cuda::is_aligned16(a.inputs[1])) return a.inputs[1];
     to_cudnn(a.stream, order, a.inputs[1], filter(a));
+    return filter(a);
+  }
+
+  void forward(const KernelArgs& a) const {
+    void* const brought = bring_filter(a);
     for (const Part& part : parts)
       part.library->run({.images = bring_images(a, part, 0),
-                         .filter = filter(a),
+                         .filter = brought,
                          .outputs = part_of(a.outputs[0], part, out_step),
                          .workspace = workspace(a),
                          .stream = a.stream,
@@ -153,20 +160,22 @@ struct Pass {
                          .residual = has_residual ? part_of(a.inputs[3], part, out_step) : nullptr});
   }
   void backward_input(const KernelArgs& a) const {
-    to_cudnn(a.stream, order, a.inputs[1], filter(a));
+    void* const brought = bring_filter(a);
     for (const Part& part : parts) {
       void* const to = part_of(a.outputs[0], part, in_step);
       part.library->run(
-          {padded ? images(a) : to, filter(a), part_of(a.inputs[2], part, out_step), workspace(a), a.stream});
+          {padded ? images(a) : to, brought, part_of(a.inputs[2], part, out_step), workspace(a), a.stream});
       if (padded) move(part, a.stream, images(a), to, false);
     }
   }
   /// The parts' sums in their order, each added to those before it.
   void backward_filter(const KernelArgs& a) const {
     for (const Part& part : parts) {
-      part.library->run({bring_images(a, part, 0), filter(a), part_of(a.inputs[2], part, out_step),
-                         workspace(a), a.stream});
-      from_cudnn(a.stream, order, filter(a), a.outputs[0], part.batch.first != 0);
+      const bool is_first = part.batch.first == 0;
+      const bool in_place = is_first && order.same && cuda::is_aligned16(a.outputs[0]);
+      part.library->run({bring_images(a, part, 0), in_place ? a.outputs[0] : filter(a),
+                         part_of(a.inputs[2], part, out_step), workspace(a), a.stream});
+      if (!in_place) from_cudnn(a.stream, order, filter(a), a.outputs[0], !is_first);
     }
   }
 };

@@ -65,9 +65,14 @@ struct Description {
     memory::dims sizes{conv.out_c, conv.in_c};
     if (conv.groups != 1) sizes = {conv.groups, conv.out_c / conv.groups, conv.in_c / conv.groups};
     append(sizes, {conv.window.d.kernel, conv.window.h.kernel, conv.window.w.kernel});
-    const tag own =
-        conv.groups == 1 ? (is_volume() ? tag::dhwio : tag::hwio) : (is_volume() ? tag::dhwigo : tag::hwigo);
-    return {sizes, memory::data_type::f32, any ? tag::any : own};
+    return {sizes, memory::data_type::f32, any ? tag::any : own_order()};
+  }
+  tag own_order() const {
+    if (conv.outputs_first)
+      return conv.groups == 1 ? (is_volume() ? tag::odhwi : tag::ohwi)
+                              : (is_volume() ? tag::godhwi : tag::gohwi);
+    return conv.groups == 1 ? (is_volume() ? tag::dhwio : tag::hwio)
+                            : (is_volume() ? tag::dhwigo : tag::hwigo);
   }
   memory::dims strides() const { return of_axes(&WindowAxis::stride); }
   memory::dims dilations() const {  // oneDNN counts what lies between

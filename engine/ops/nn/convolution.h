@@ -15,11 +15,13 @@ namespace braid {
 /// Filters are [kernel h, kernel w, in channels / groups, out channels], the groups' channels one after the
 /// other; depthwise, [kernel h, kernel w, groups, out channels / groups], the same elements in the same
 /// order. Those of volumes have the kernel's depth in front. An image is a volume of depth 1.
+/// `outputs_first`: filters are [out channels, kernel h, kernel w, in channels / groups].
 struct Convolution {
   std::int64_t batch = 0, groups = 1;
   std::int64_t in_h = 0, in_w = 0, in_c = 0;
   std::int64_t out_h = 0, out_w = 0, out_c = 0;
   std::int64_t in_d = 1, out_d = 1;
+  bool outputs_first = false;
   Window window;
 
   // REQUIRES: known sizes.
@@ -32,6 +34,13 @@ struct Convolution {
   double filter_bytes() const { return sizeof(float) * static_cast<double>(out_c) * products_an_output(); }
   double products_an_output() const { return static_cast<double>(taps() * in_c / groups); }
 };
+
+/// The attribute of a convolution whose filter has its outputs first, as cuDNN reads it: "OHWI", of volumes
+/// as well. Its images have their channels last, and it is not depthwise.
+inline constexpr const char* kFilterFormat = "filter_format";
+bool has_outputs_first(const Node& node);
+/// The shape of a filter with its outputs last, of what the node reads or makes.
+Shape outputs_last(const Node& node, const Shape& filter);
 
 /// The convolution of a node of the Conv2D, DepthwiseConv2dNative or Conv3D family that maps images `in`
 /// under `filter`; sizes may be unknown. Calls `fail` when the attributes and shapes make none.

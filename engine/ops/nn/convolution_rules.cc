@@ -6,12 +6,27 @@
 
 namespace braid {
 
-Convolution make_convolution(const Node& node, const Shape& in, const Shape& filter, const Fail& fail) {
+bool has_outputs_first(const Node& node) {
+  return node.attrs.get<std::string>(kFilterFormat, "HWIO") == "OHWI";
+}
+
+Shape outputs_last(const Node& node, const Shape& filter) {
+  if (!has_outputs_first(node) || !filter.has_rank() || filter.rank() == 0) return filter;
+  std::vector<std::int64_t> dims(filter.dims().begin() + 1, filter.dims().end());
+  dims.push_back(filter[0]);
+  return Shape(std::move(dims));
+}
+
+Convolution make_convolution(const Node& node, const Shape& in, const Shape& node_filter, const Fail& fail) {
   Convolution conv;
+  const Shape filter = outputs_last(node, node_filter);
+  conv.outputs_first = has_outputs_first(node);
   const bool is_depthwise = node.op->name.starts_with("Depthwise");
   const bool volumes = node.op->name.starts_with("Conv3D");
   conv.window = read_window(node.attrs, fail, volumes);
   const ImageAxes& axes = conv.window.axes;
+  if (conv.outputs_first && (axes.nchw() || is_depthwise))
+    fail("filter_format OHWI is of channels that are last, and of no depthwise convolution");
   conv.batch = in[axes.n];
   conv.in_h = in[axes.h];
   conv.in_w = in[axes.w];
@@ -74,7 +89,8 @@ bool halves_pay(const Node& node, std::span<const OutputInfo> inputs) {
   constexpr std::int64_t kVector = 8;
   const bool makes_filter = node.op->name.find("BackpropFilter") != std::string::npos;
   const bool makes_images = node.op->name.find("BackpropInput") != std::string::npos;
-  const Shape& filter = makes_filter ? node.outputs[0].shape : inputs[1].shape;
+  const Shape& own_filter = makes_filter ? node.outputs[0].shape : inputs[1].shape;
+  const Shape filter = outputs_last(node, own_filter);
   const int last = filter.rank() - 1;
   const bool by_channel = node.op->name.starts_with("Depthwise");
   if (!by_channel && filter[last - 1] % kVector == 0 && filter[last] % kVector == 0) return true;
@@ -82,7 +98,7 @@ bool halves_pay(const Node& node, std::span<const OutputInfo> inputs) {
     throw InvalidArgument(place_of(node) + ": " + message);
   };
   const Shape& images = makes_images ? node.outputs[0].shape : inputs[0].shape;
-  const Convolution conv = make_convolution(node, images, filter, fail);
+  const Convolution conv = make_convolution(node, images, own_filter, fail);
   return by_channel ? has_depthwise_strips(conv, DType::BFloat16) : has_channels_for_eight(conv);
 }
 

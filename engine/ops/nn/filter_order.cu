@@ -58,9 +58,17 @@ void swap(StreamRef stream, const T* from, T* to, std::int64_t rows, std::int64_
          dim3(kTile, kTileRows), 0, stream, from, to, rows, columns, across);
 }
 
+/// What is there plus `from`, or a copy.
+template <class T, bool kAdd>
+__global__ void take_kernel(const T* from, T* to, std::int64_t n) {
+  for (std::int64_t i = grid_index(); i < n; i += grid_size())
+    to[i] = kAdd ? sum_of(to[i], from[i]) : from[i];
+}
+
 template <class T>
 void to_order(StreamRef stream, const FilterOrder& order, const T* from, T* to) {
   const std::int64_t n = order.elements();
+  if (order.same) return launch(take_kernel<T, false>, blocks_for(n), kThreads, 0, stream, from, to, n);
   if (!order.nchw) return swap<T, false>(stream, from, to, order.taps * order.in, order.out);
   launch(reorder_kernel<T, true, false>, blocks_for(n), kThreads, 0, stream, order, from, to, n);
 }
@@ -68,6 +76,9 @@ void to_order(StreamRef stream, const FilterOrder& order, const T* from, T* to) 
 template <class T>
 void from_order(StreamRef stream, const FilterOrder& order, const T* from, T* to, bool add) {
   const std::int64_t n = order.elements(), rows = order.taps * order.in;
+  if (order.same)
+    return launch(add ? take_kernel<T, true> : take_kernel<T, false>, blocks_for(n), kThreads, 0, stream,
+                  from, to, n);
   if (!order.nchw)
     return add ? swap<T, true>(stream, from, to, order.out, rows)
                : swap<T, false>(stream, from, to, order.out, rows);

@@ -10,11 +10,13 @@
 
 namespace braid::cuda {
 
-/// The graph has [taps, in, out], cuDNN [out, taps, in] (NHWC) or [out, in, taps].
+/// The graph has [taps, in, out], cuDNN [out, taps, in] (NHWC) or [out, in, taps]. `same`: the graph has
+/// cuDNN's order.
 struct FilterOrder {
   std::int64_t taps = 0, in = 0, out = 0;
   bool nchw = false;
   DType dtype = DType::Float32;
+  bool same = false;
 
   std::int64_t elements() const { return taps * in * out; }
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * dtype_size(dtype); }

@@ -6,6 +6,7 @@
 // Statistics are of halves, too.
 #include <algorithm>
 #include <initializer_list>
+#include <type_traits>
 
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/half.h"
@@ -16,10 +17,13 @@ namespace {
 
 using cuda::Pack;
 
-constexpr int kTogether = 8;  // loads of a thread that are under way together
+constexpr int kTogether = 8;        // loads of a thread that are under way together
+constexpr int kTogetherHalves = 4;  // of halves, so that a processor holds four blocks
+constexpr int kMostLanes = 32;
 
 /// x as [outer, channels, inner], and how its channels are summed: a block takes `lanes` neighbouring packs
-/// of channels (one where inner is not 1) and `share` of the elements of each.
+/// of channels (one where inner is not 1) and `share` of the elements of each. As many of its threads as are
+/// a multiple of `lanes` have some.
 struct Layout {
   std::int64_t outer, channels, inner;
   int pack, lanes, blocks;
@@ -31,8 +35,7 @@ struct Layout {
     channels = nchw ? x[1] : x[3];
     inner = nchw ? x[2] * x[3] : 1;
     pack = inner == 1 && channels % most_pack == 0 ? most_pack : 1;
-    lanes = 1;
-    while (inner == 1 && lanes < 32 && lanes < packs()) lanes *= 2;
+    lanes = inner == 1 ? static_cast<int>(std::clamp<std::int64_t>(packs(), 1, kMostLanes)) : 1;
     constexpr std::int64_t kBusyBlocks = 132 * 4;
     const std::int64_t each = kTogether * (cuda::kThreads / lanes);
     const std::int64_t wanted = std::max<std::int64_t>((kBusyBlocks + tiles() - 1) / tiles(), 1);
@@ -43,9 +46,10 @@ struct Layout {
   std::int64_t tiles() const { return std::max<std::int64_t>((packs() + lanes - 1) / lanes, 1); }
   __host__ __device__ std::int64_t count() const { return outer * inner; }  // elements of a channel
   std::int64_t elements() const { return outer * inner * channels; }
-  /// Where pack `k` of a pack of channels is, in packs.
+  /// Where pack `k` of a pack of channels is, in packs. kLast: inner is 1.
+  template <bool kLast>
   __device__ std::int64_t at(std::int64_t channel, std::int64_t k) const {
-    if (inner == 1) return k * packs() + channel;
+    if (kLast || inner == 1) return k * packs() + channel;
     // Divisions of 32 bits where they do: those of 64 are many instructions.
     const std::int64_t o =
         k < (1LL << 31) && inner < (1LL << 31)
@@ -59,75 +63,83 @@ struct Sums {
   double first, second;
 };
 
+/// What a thread adds up: of halves as float32, which is much finer than they are; else as double.
+template <class X, class T>
+using Part = std::conditional_t<std::is_same_v<X, T>, double, T>;
+
 /// Forward: of d = x - (first of the channel) and d^2. Backward: of dy and dy (x - mean). A few elements are
-/// added as T, those sums as double. X: T, or halves forward.
+/// added as T, those sums as Part. X: T, or halves forward.
 template <class X, class T, int kCount, bool kBackward>
-__global__ void __launch_bounds__(cuda::kThreads)
+__global__ void __launch_bounds__(cuda::kThreads, std::is_same_v<X, T> ? 1 : 4)
     sum_kernel(Layout l, const X* x_at, const X* dy_at, const T* mean, Sums* parts) {
   using P = Pack<X, kCount>;
-  __shared__ Sums shared[cuda::kThreads * kCount];
+  using S = Part<X, T>;
+  constexpr bool kLast = kCount > 1;
+  constexpr int kLoads = std::is_same_v<X, T> ? kTogether : kTogetherHalves;
+  __shared__ S shared[2][kCount][cuda::kThreads];
   const auto *x = reinterpret_cast<const P*>(x_at), *dy = reinterpret_cast<const P*>(dy_at);
-  const int lane = static_cast<int>(threadIdx.x) % l.lanes;
+  const int lane = static_cast<int>(threadIdx.x) % l.lanes, step = cuda::kThreads / l.lanes;
   const std::int64_t channel = static_cast<std::int64_t>(blockIdx.x) * l.lanes + lane;
   const std::int64_t begin = blockIdx.y * l.share;
   const std::int64_t end = begin + l.share < l.count() ? begin + l.share : l.count();
-  Sums sums[kCount] = {};
-  if (channel < l.packs() && begin < end) {
+  S first[kCount] = {}, second[kCount] = {};
+  if (channel < l.packs() && begin < end && static_cast<int>(threadIdx.x) < step * l.lanes) {
     T centre[kCount];
     if constexpr (kBackward) {
       const auto of_channels = reinterpret_cast<const Pack<T, kCount>*>(mean)[channel];
 #pragma unroll
       for (int e = 0; e < kCount; ++e) centre[e] = of_channels.at[e];
     } else {
-      const P of_channels = x[l.at(channel, 0)];
+      const P of_channels = x[l.at<kLast>(channel, 0)];
 #pragma unroll
       for (int e = 0; e < kCount; ++e) centre[e] = static_cast<T>(of_channels.at[e]);
     }
-    const int step = cuda::kThreads / l.lanes;
-    for (std::int64_t k = begin + threadIdx.x / l.lanes; k < end; k += kTogether * step) {
-      P values[kTogether], gradients[kTogether];
+    const std::int64_t hop = step * l.packs();  // where channels are last
+    const auto take = [&](std::int64_t k, auto loads) {
+      constexpr int kOf = decltype(loads)::value;
+      const std::int64_t at = l.at<kLast>(channel, k);
+      P values[kOf], gradients[kOf];
 #pragma unroll
-      for (int j = 0; j < kTogether; ++j)
-        if (k + j * step < end) {
-          const std::int64_t at = l.at(channel, k + j * step);
-          values[j] = x[at];
-          if (kBackward) gradients[j] = dy[at];
+      for (int j = 0; j < kOf; ++j) {
+        const std::int64_t its = kLast ? at + j * hop : l.at<kLast>(channel, k + j * step);
+        values[j] = x[its];
+        if (kBackward) gradients[j] = dy[its];
+      }
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) {
+        T some_first{0}, some_second{0};
+#pragma unroll
+        for (int j = 0; j < kOf; ++j) {
+          const T d = static_cast<T>(values[j].at[e]) - centre[e];
+          const T g = kBackward ? static_cast<T>(gradients[j].at[e]) : d;
+          some_first += g;
+          some_second += g * d;
         }
-      T first[kCount] = {}, second[kCount] = {};
-#pragma unroll
-      for (int j = 0; j < kTogether; ++j)
-        if (k + j * step < end)
-#pragma unroll
-          for (int e = 0; e < kCount; ++e) {
-            const T d = static_cast<T>(values[j].at[e]) - centre[e];
-            const T g = kBackward ? static_cast<T>(gradients[j].at[e]) : d;
-            first[e] += g;
-            second[e] += g * d;
-          }
-#pragma unroll
-      for (int e = 0; e < kCount; ++e) {
-        sums[e].first += static_cast<double>(first[e]);
-        sums[e].second += static_cast<double>(second[e]);
+        first[e] += static_cast<S>(some_first);
+        second[e] += static_cast<S>(some_second);
       }
+    };
+    std::int64_t k = begin + threadIdx.x / l.lanes;
+    for (; k + (kLoads - 1) * step < end; k += kLoads * step) take(k, std::integral_constant<int, kLoads>{});
+    for (; k < end; k += step) take(k, std::integral_constant<int, 1>{});
+  }
+#pragma unroll
+  for (int e = 0; e < kCount; ++e) {
+    shared[0][e][threadIdx.x] = first[e];
+    shared[1][e][threadIdx.x] = second[e];
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < l.lanes * kCount; i += cuda::kThreads) {
+    const int of_lane = i / kCount, e = i % kCount;
+    const std::int64_t its = static_cast<std::int64_t>(blockIdx.x) * l.lanes + of_lane;
+    if (its >= l.packs()) continue;
+    Sums sums{0, 0};
+    for (int row = 0; row < step; ++row) {
+      sums.first += static_cast<double>(shared[0][e][row * l.lanes + of_lane]);
+      sums.second += static_cast<double>(shared[1][e][row * l.lanes + of_lane]);
     }
+    parts[blockIdx.y * l.channels + its * kCount + e] = sums;
   }
-#pragma unroll
-  for (int e = 0; e < kCount; ++e) shared[e * cuda::kThreads + threadIdx.x] = sums[e];
-  for (int half = cuda::kThreads / 2; half >= l.lanes; half /= 2) {
-    __syncthreads();
-    if (static_cast<int>(threadIdx.x) < half)
-#pragma unroll
-      for (int e = 0; e < kCount; ++e) {
-        Sums& sum = shared[e * cuda::kThreads + threadIdx.x];
-        const Sums other = shared[e * cuda::kThreads + threadIdx.x + half];
-        sum.first += other.first;
-        sum.second += other.second;
-      }
-  }
-  if (static_cast<int>(threadIdx.x) < l.lanes && channel < l.packs())
-#pragma unroll
-    for (int e = 0; e < kCount; ++e)
-      parts[blockIdx.y * l.channels + channel * kCount + e] = shared[e * cuda::kThreads + threadIdx.x];
 }
 
 /// The sums of a channel, whose warp calls this; every lane gets them.

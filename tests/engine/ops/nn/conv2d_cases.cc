@@ -54,6 +54,14 @@ BRAID_OP_CASES(conv2d) {
   // Of halves few channels may be padded to eight on a GPU.
   add_family(table, "Conv2D", "three channels to many", {2, 6, 5, 3}, {3, 3, 3, 24}, {2, 6, 5, 24}, same);
   add_family(table, "Conv2D", "many channels to three", {2, 4, 5, 16}, {1, 2, 16, 3}, {2, 4, 5, 3}, same);
+  const AttrMap first{{"padding", "SAME"}, {"filter_format", "OHWI"}};
+  add_family(table, "Conv2D", "outputs first", {2, 4, 5, 3}, {4, 3, 2, 3}, {2, 4, 5, 4}, first);
+  add_family(table, "Conv2D", "outputs first, eights", {2, 4, 5, 8}, {16, 3, 3, 8}, {2, 4, 5, 16}, first);
+  add_family(table, "Conv2D", "three groups, outputs first", {2, 4, 4, 6}, {9, 3, 3, 2}, {2, 4, 4, 9}, first);
+  add_family(table, "Conv2D", "single places, outputs first", {2, 3, 4, 5}, {7, 1, 1, 5}, {2, 3, 4, 7},
+             first);
+  add_family(table, "Conv2D", "three channels, outputs first", {2, 6, 5, 3}, {8, 3, 3, 3}, {2, 6, 5, 8},
+             first);
   add_family(table, "Conv2D", "no images", {0, 4, 4, 2}, {3, 3, 2, 3}, {0, 4, 4, 3}, same);
   add_family(table, "DepthwiseConv2dNative", "same", {2, 4, 3, 2}, {3, 3, 2, 2}, {2, 4, 3, 4}, same);
   add_family(table, "DepthwiseConv2dNative", "strides, multiplier 1", {2, 5, 4, 8}, {3, 2, 8, 1},

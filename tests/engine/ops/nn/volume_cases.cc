@@ -41,6 +41,10 @@ BRAID_OP_CASES(conv3d) {
                    {{"padding", "SAME"}, {"data_format", "NCDHW"}});
   add_convolutions(table, "two groups", {1, 3, 3, 2, 4}, {2, 2, 2, 2, 2}, {1, 2, 2, 1, 2},
                    {{"padding", "VALID"}});
+  add_convolutions(table, "outputs first", {2, 3, 2, 4, 2}, {5, 3, 2, 3, 2}, {2, 3, 2, 4, 5},
+                   {{"padding", "SAME"}, {"filter_format", "OHWI"}});
+  add_convolutions(table, "two groups, outputs first", {1, 3, 3, 2, 4}, {6, 2, 2, 2, 2}, {1, 2, 2, 1, 6},
+                   {{"padding", "VALID"}, {"filter_format", "OHWI"}});
   add_convolutions(table, "no volumes", {0, 3, 3, 2, 2}, {2, 2, 2, 2, 3}, {0, 3, 3, 2, 3}, same);
   // Several blocks of volumes with a smaller last one; too many elements for differences.
   table.add("Conv3D", {.label = "many blocks",
