@@ -1,6 +1,6 @@
 // Values of images and their transpositions, for the pass that puts channels last. T moves channels to the
-// front: axes [n, h, w, c] become [n, c, h, w], [n, t, c] becomes [n, c, t], and volumes have one more. Thread
-// rule: one thread.
+// front: axes [n, h, w, c] become [n, c, h, w], [n, t, c] becomes [n, c, t], and volumes have one more.
+// Thread rule: one thread.
 #pragma once
 
 #include <cstdint>

@@ -19,8 +19,8 @@ struct WindowSpec {
   }
 };
 
-/// "padding" and "explicit_paddings" of ops on NCHW images or NCDHW volumes: VALID without pads. Of three axes
-/// TensorFlow knows SAME and VALID alone; convolutions here take explicit paddings as well.
+/// "padding" and "explicit_paddings" of ops on NCHW images or NCDHW volumes: VALID without pads. Of three
+/// axes TensorFlow knows SAME and VALID alone; convolutions here take explicit paddings as well.
 void set_padding(AttrMap& attrs, const WindowSpec& w);
 
 /// One number an axis behind 1 for batch and channels, as TensorFlow's attributes of NCHW and NCDHW have
