@@ -86,23 +86,24 @@ __device__ void store_once(float* to, const Pack<float, kPack>& x) {
 /// Asks for what a load to come reads, so that it finds it in the cache.
 __device__ inline void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
-/// The gradients' elements from `column` on. V: the type that they have in memory.
+/// The gradients' elements from `column` on. V: the type that they have in memory. Loads and what is done to
+/// them are apart, and no load is behind a branch: else each would be waited for before the next.
 template <class V, int kPack>
 struct LoadValues {
   const RowTable& table;
   std::int64_t column;
+
   /// Of the values' row that an index has.
   __device__ const Pack<V, kPack>* at(std::int64_t value) const {
     return reinterpret_cast<const Pack<V, kPack>*>(static_cast<const V*>(table.values) +
                                                    value * table.stride + column);
   }
-  __device__ Pack<float, kPack> operator()(std::uint64_t entry) const {
-    const std::int64_t position = position_of(entry) - table.first_entry;
-    return weighted(table.value_of(position), table.value_weights ? table.value_weights[position] : 1.0F);
+  /// Of the index at a position of the table.
+  __device__ float weight_of(std::int64_t position) const {
+    return table.value_weights ? table.value_weights[position] : 1.0F;
   }
   /// `weight` counts where the table has weights.
-  __device__ Pack<float, kPack> weighted(std::int64_t value, float weight) const {
-    const Pack<V, kPack> stored = *at(value);
+  __device__ Pack<float, kPack> weighted(const Pack<V, kPack>& stored, float weight) const {
     Pack<float, kPack> values;
 #pragma unroll
     for (int i = 0; i < kPack; ++i) values.at[i] = static_cast<float>(stored.at[i]);
@@ -114,19 +115,18 @@ struct LoadValues {
   }
 };
 
-/// sum += load(k) for k < count, of which each group of lanes takes every groups-th, kSumAhead at a time. All
-/// lanes of a warp call it with the same count, of at most kWarp, and all of them call `load`, also for k
+/// take(k, load(k)) for k < count, of which each group of lanes takes every groups-th, kSumAhead at a time.
+/// All lanes of a warp call it with the same count, of at most kWarp, and all of them call both, also for k
 /// above.
-template <int kPack, class Load>
-__device__ void add_counted(int count, int lanes, int group, const Load& load, Pack<float, kPack>& sum) {
+template <class Load, class Take>
+__device__ void take_counted(int count, int lanes, int group, const Load& load, const Take& take) {
   const int groups = kWarp / lanes;
   for (int turn = 0; turn < lanes && turn * groups < count; turn += kSumAhead) {
-    Pack<float, kPack> values[kSumAhead];
+    decltype(load(0)) values[kSumAhead];
 #pragma unroll
     for (int k = 0; k < kSumAhead; ++k) values[k] = load((turn + k) * groups + group);
 #pragma unroll
-    for (int k = 0; k < kSumAhead; ++k)
-      if ((turn + k) * groups + group < count) add(sum, values[k]);
+    for (int k = 0; k < kSumAhead; ++k) take((turn + k) * groups + group, values[k]);
   }
 }
 
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kThreads)
       float* const partial = runs.partial(begin, is_first, tables.width);
       for (std::int64_t piece = 0; piece < tables.width; piece += runs.lanes * kPack) {
         const std::int64_t column = piece + column_lane * kPack;
-        const LoadValues<V, kPack> values{t, column};
+        const LoadValues<V, kPack> values{t, min(column, tables.width - kPack)};
         Pack<float, kPack> sum{};
         std::uint64_t own = runs.entry(begin + lane);
         for (std::int64_t base = 0; base < runs.chunk; base += kWarp) {
@@ -188,17 +188,17 @@ __global__ void __launch_bounds__(kThreads)
           // Each lane looks up one entry, not all of them every entry.
           const std::int64_t position = is_own ? position_of(own) - t.first_entry : 0;
           const auto own_value = static_cast<std::int32_t>(t.value_of(position));
-          const float own_weight = t.value_weights ? t.value_weights[position] : 1.0F;
-          add_counted<kPack>(
+          const float own_weight = values.weight_of(position);
+          take_counted(
               count, runs.lanes, group,
-              [&](int k) {
-                const std::int32_t value = __shfl_sync(kAllLanes, own_value, k & (kWarp - 1));
+              [&](int k) {  // behind the last one the first, which is there
+                return *values.at(__shfl_sync(kAllLanes, own_value, k < count ? k : 0));
+              },
+              [&](int k, const Pack<V, kPack>& stored) {
                 const float weight =
                     t.value_weights ? __shfl_sync(kAllLanes, own_weight, k & (kWarp - 1)) : 1.0F;
-                return k < count && column < tables.width ? values.weighted(value, weight)
-                                                          : Pack<float, kPack>{};
-              },
-              sum);
+                if (k < count) add(sum, values.weighted(stored, weight));
+              });
           if (count < kWarp) break;
           own = next;
         }
@@ -225,14 +225,17 @@ __global__ void __launch_bounds__(kThreads)
       for (std::int64_t piece = 0; piece < tables.width; piece += runs.lanes * kPack) {
         const std::int64_t column = piece + column_lane * kPack;
         Pack<float, kPack> sum{};
-        add_counted<kPack>(
+        const std::int64_t own_column = min(column, tables.width - kPack);
+        take_counted(
             count, runs.lanes, group,
             [&](int k) {
-              if (k >= count || column >= tables.width) return Pack<float, kPack>{};
-              const float* from = runs.partial(begin + k * runs.chunk, is_first && k == 0, tables.width);
-              return *reinterpret_cast<const Pack<float, kPack>*>(from + column);
+              const int at = k < count ? k : 0;
+              const float* from = runs.partial(begin + at * runs.chunk, is_first && at == 0, tables.width);
+              return *reinterpret_cast<const Pack<float, kPack>*>(from + own_column);
             },
-            sum);
+            [&](int k, const Pack<float, kPack>& values) {
+              if (k < count) add(sum, values);
+            });
         join_groups<kPack>(runs.lanes, sum);
         float* const to = runs.partial(begin, is_first, tables.width);
         if (group == 0 && column < tables.width) *reinterpret_cast<Pack<float, kPack>*>(to + column) = sum;
@@ -291,20 +294,32 @@ __device__ Pack<float, kPack> sum_of_run(const RowTile& tile, int at, const RowT
   if (tile.row(at + kShort) == row) {
     Elements sum = *reinterpret_cast<const Elements*>(runs.partial(e, true, width) + column);
 #pragma unroll 2
-    for (std::int64_t next = e + runs.joined(); runs.row(next) == row; next += runs.joined())
-      add(sum, *reinterpret_cast<const Elements*>(runs.partial(next, false, width) + column));
+    for (std::int64_t next = e + runs.joined(); runs.row(next) == row; next += runs.joined()) {
+      const Elements further = *reinterpret_cast<const Elements*>(runs.partial(next, false, width) + column);
+      add(sum, further);
+    }
     return sum;
   }
-  const LoadValues<V, kPack> load{t, column};
-  Elements sum = load(tile.entry(at));
+  const LoadValues<V, kPack> values{t, column};
+  const std::int64_t first = position_of(tile.entry(at)) - t.first_entry;
+  const Pack<V, kPack> own = *values.at(t.value_of(first));  // one load, which a reference would take apart
+  Elements sum = values.weighted(own, values.weight_of(first));
   for (int next = at + 1; tile.row(next) == row; next += kRunAhead) {  // ends before at + kShort
-    Elements values[kRunAhead];
+    std::int32_t rows[kRunAhead];
+    float weights[kRunAhead];
+    Pack<V, kPack> stored[kRunAhead];
+#pragma unroll
+    for (int k = 0; k < kRunAhead; ++k) {
+      const std::int64_t position =
+          position_of(tile.entry(tile.row(next + k) == row ? next + k : next)) - t.first_entry;
+      rows[k] = static_cast<std::int32_t>(t.value_of(position));
+      weights[k] = values.weight_of(position);
+    }
+#pragma unroll
+    for (int k = 0; k < kRunAhead; ++k) stored[k] = *values.at(rows[k]);
 #pragma unroll
     for (int k = 0; k < kRunAhead; ++k)
-      if (tile.row(next + k) == row) values[k] = load(tile.entry(next + k));
-#pragma unroll
-    for (int k = 0; k < kRunAhead; ++k)
-      if (tile.row(next + k) == row) add(sum, values[k]);
+      if (tile.row(next + k) == row) add(sum, values.weighted(stored[k], weights[k]));
   }
   return sum;
 }
