@@ -84,7 +84,7 @@ def test_text_that_is_no_row_of_numbers_is_refused(tmp_path):
     with graph.as_default():
         words = tf1.placeholder(tf.string, [None], name="words")
         w = tf1.get_variable("w", [5], initializer=tf1.ones_initializer())
-        tf.reduce_sum(tf.gather(w, tf.strings.to_hash_bucket_fast(tf.strings.reduce_join(words), 5)), name="loss")
+        tf.reduce_sum(tf.gather(w, tf.strings.to_hash_bucket_fast(words[0], 5)), name="loss")
         tf1.train.export_meta_graph(str(tmp_path / "graph.meta"), graph=graph)
     with pytest.raises(bd.InvalidArgument, match="is no value for each row"):
         source = bd.io.graph(tmp_path / "graph.meta", loss="loss:0")
