@@ -220,13 +220,15 @@ TEST_F(FollowTest, EndsWhenNoFileComesAndWhenItIsAskedTo) {
   EXPECT_EQ(checkpointed_steps(path("ckpt")), std::vector<std::uint64_t>{kFirst});
 }
 
-TEST_F(StreamingTest, OtherSettingsAreAnotherInputWhichIsSaid) {
+TEST_F(StreamingTest, OtherSettingsAreAnotherInputWhichIsRefusedUnlessItIsMeant) {
   train("run", clicks(20).with(checkpoints_in(path("ckpt"), 20)));
-  Cluster other(path("other"),
-                clicks(40).with({"input.stream.window_rows=64"}).with(checkpoints_in(path("ckpt"), 20)), {},
-                {"--resume"});
-  other.expect_success();
-  EXPECT_THAT(other.worker(0).err(), HasSubstr("the input differs from the checkpoint's"));
+  const Job other = clicks(40).with({"input.stream.window_rows=64"}).with(checkpoints_in(path("ckpt"), 20));
+  Cluster refused(path("refused"), other, {}, {"--resume"});
+  EXPECT_THAT(refused.exit_codes(), ::testing::Each(2));
+  EXPECT_THAT(refused.worker(0).err(), HasSubstr("settings of their order, are others"));
+  Cluster meant(path("meant"), other, {}, {"--resume", "--accept-changes"});
+  meant.expect_success();
+  EXPECT_THAT(meant.worker(0).err(), HasSubstr("settings of their order, are others"));
 }
 
 TEST_F(StreamingTest, AFileThatWasCutIsNamed) {
