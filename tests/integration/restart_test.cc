@@ -170,12 +170,12 @@ TEST_F(RestartTest, ServersHearOfARefusedResume) {
 }
 
 TEST_F(RestartTest, CheckpointsByTheClockLeaveTheBitsAlone) {
-  const Job job = linear_regression().with({"steps=30000"});
+  const Job job = linear_regression().with({"steps=3000"});
   const std::vector<float> base =
       train("base", job.with({"checkpoint.directory=" + path("base-ckpt").string()}));
   const std::vector<float> timed =
       train("timed", job.with({"checkpoint.directory=" + path("ckpt").string(),
-                               "checkpoint.every_seconds=0.1", "checkpoint.keep=1000"}));
+                               "checkpoint.every_seconds=0.01", "checkpoint.keep=3"}));
   EXPECT_EQ(timed, base);
   EXPECT_GT(checkpointed_steps(path("ckpt")).size(), 1U);
   EXPECT_EQ(values_of_newest(path("ckpt")), values_of_newest(path("base-ckpt")));
