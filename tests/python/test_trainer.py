@@ -147,6 +147,15 @@ def test_a_stopped_run_resumes_with_equal_bits(tmp_path):
     assert first["loss"] + second["loss"] == whole["loss"]
 
 
+def test_a_run_with_another_seed_resumes_when_that_is_meant(tmp_path):
+    programs.trainer(checkpoint=str(tmp_path)).fit(steps=10)
+    other = programs.trainer(checkpoint=str(tmp_path), seed=99)
+    with pytest.raises(bd.InvalidArgument, match='seed was .* and is 99.*fit\\(resume="changed"\\)'):
+        other.fit(steps=20, resume=True)
+    history = programs.trainer(checkpoint=str(tmp_path), seed=99).fit(steps=20, resume="changed")
+    assert len(history["loss"]) == 10 and history.result["last_step"] == 20
+
+
 def test_two_fits_are_one():
     whole = programs.trainer().fit(steps=30)
     t = programs.trainer()
