@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -176,6 +177,12 @@ class Writer {
                                      : VectorAccess::Apart;
   }
 
+  /// So many places next to each other of a vector are one element, as of a group of few channels.
+  int run_of(const Region::Input& input) const {
+    if (input.extent != Extent::Full || input.axes.empty() || input.axes.back().stride != 0) return 1;
+    return static_cast<int>(std::gcd<std::int64_t>(input.axes.back().size, layout_.vector));
+  }
+
   void load(int value) {
     const Region::Input& input = region_.inputs[static_cast<std::size_t>(value)];
     const std::string_view t = type(input.dtype);
@@ -205,6 +212,11 @@ class Writer {
             "v{}[k + j] = x; }}",
             kEachVector, t, value, offset_of("k"), t, value);
       case VectorAccess::Apart:
+        if (const int run = run_of(input); run > 1)
+          return line(
+              "_Pragma(\"unroll\") for (int e = 0; e < E; e += {}) {{ const {} x = here[e] ? in{}[{}] : "
+              "static_cast<{}>(0); for (int j = 0; j < {}; ++j) v{}[e + j] = x; }}",
+              run, t, value, offset_of("e"), t, run, value);
         return line("{} v{}[e] = here[e] ? in{}[{}] : static_cast<{}>(0);", kEachPlace, value, value,
                     offset_of("e"), t);
     }

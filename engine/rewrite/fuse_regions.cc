@@ -9,6 +9,7 @@
 #include "engine/fusion/cuda_source.h"
 #include "engine/graph/passes.h"
 #include "engine/ir/op.h"
+#include "engine/rewrite/narrow_splits.h"
 #include "engine/rewrite/passes.h"
 #include "engine/rewrite/region_finder.h"
 #include "engine/rewrite/rewrite.h"
@@ -101,6 +102,7 @@ void fuse_regions(Plan& plan) {
   prune(plan, true);
   plan.note(fmt::format("{} nodes became {} regions, which saves {:.0f} us by the cost model", nodes,
                         regions.size(), saved_us));
+  narrow_splits(plan);
 }
 
 }  // namespace braid

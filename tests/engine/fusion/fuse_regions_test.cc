@@ -135,6 +135,26 @@ TEST(FuseRegionsTest, PartsAreReadAndWrittenWhereTheyAre) {
   EXPECT_EQ(regions[0].tensors(), (std::vector<int>{0, 0, 0})) << regions[0].to_text();
 }
 
+TEST(FuseRegionsTest, OfASplitThatRegionsReadInPartTheRestIsASlice) {
+  Model m;
+  const Output x = m.feed("x", {40, 30}), w = m.feed("w", {10, 10});
+  const Output parts =
+      m.b.op("Split", {m.b.constant(Tensor::scalar<std::int32_t>(1), "axis"), x}, {{"num_split", 3}});
+  const auto part = [&](int i) { return Output{parts.node, i}; };
+  const Output product = m.b.matmul(part(1), w);
+  const Output gate = m.b.mul(m.b.op("Tanh", {part(0)}), m.b.op("Sigmoid", {part(2)}));
+  const auto program = m.compiled({product, gate});
+  EXPECT_EQ(count_ops(*program, "Split"), 0);
+  ASSERT_EQ(count_ops(*program, "Slice"), 1);
+  for (const ProgramOp& op : program->ops) {
+    if (op.op != "Slice") continue;
+    const Node& node = program->graph.node(op.node);
+    EXPECT_EQ(node.outputs[0].shape, (Shape{40, 10}));
+    EXPECT_EQ(tensor_to_int64s(*program->graph.known_value(node.inputs[1])),
+              (std::vector<std::int64_t>{0, 10}));
+  }
+}
+
 TEST(FuseRegionsTest, PairsAreUnpackedAndPackedWhereTheyAre) {
   Model m;
   const Output x = m.feed("x", {16, 4, 8, 2}), angles = m.feed("angles", {8});
