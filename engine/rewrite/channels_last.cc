@@ -166,13 +166,20 @@ class ChannelsLast : private ImageValues {
            std::all_of(strides.begin(), strides.end(), [](std::int64_t stride) { return stride == 1; });
   }
 
+  /// Of images with their channels in front, which lie in either layout alike.
+  static bool has_one_place(const Shape& image) {
+    return std::all_of(image.dims().begin() + std::min(image.rank(), 2), image.dims().end(),
+                       [](std::int64_t size) { return size == 1; });
+  }
+
   bool turn_image_op(const Node& node) {
     const std::optional<ImageOp> found = image_op(node);
     if (!found) return false;
     const ImageOp& op = *found;
     Node made = node;
     if (is_of_places(node) && std::none_of(op.images.begin(), op.images.end(), [&](int image) {
-          return behind(node.inputs[static_cast<std::size_t>(image)]).has_value();
+          const ValueRef value = node.inputs[static_cast<std::size_t>(image)];
+          return behind(value) || has_one_place(shape(value));
         }))
       return false;
     const bool volumes = node.attrs.get<std::string>("data_format", "") == "NCDHW";
