@@ -74,12 +74,27 @@ std::int64_t column_sums(const Region& region) {
 CudaLayout::CudaLayout(const Region& region)
     : by_rows(region.reduces() || region.sums_columns()),
       loops(region.sums_columns()),
+      walks(region.scan() != nullptr),
       threads(kThreads),
-      vector(widest_vector(region)) {
+      vector(walks ? 1 : widest_vector(region)) {
   if (by_rows)
     spread_rows(region);
+  else if (walks)
+    spread_pieces(region);
   else
     spread_places(region);
+}
+
+/// Threads beside each other have columns beside each other. The places of a thread at a time, rows below
+/// each other, are loaded together.
+void CudaLayout::spread_pieces(const Region& region) {
+  constexpr int kFewThreads = 128;  // of a block, so that all processors have some
+  const std::int64_t length = region.scan()->length;
+  threads = kFewThreads;
+  places = std::min(kMostPlaces, length);
+  while (length % places != 0 && places > kMostPlaces / 2) --places;  // rather than some places for nothing
+  if (length % places != 0) places = std::min(kMostPlaces, length);
+  blocks = ceil_div(region.rows / length * region.columns, threads);
 }
 
 void CudaLayout::spread_places(const Region& region) {

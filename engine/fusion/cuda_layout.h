@@ -13,6 +13,7 @@ inline constexpr std::int64_t kLongestRow = 8192;
 struct CudaLayout {
   bool by_rows = false;  // a row's threads belong together
   bool loops = false;    // blocks take several parts of the rows
+  bool walks = false;    // a thread goes down a column of a piece of rows, some places at a time
   int threads = 1;       // of a block
   /// Of a row, where by_rows: 2 to 32 of a warp, or a block, or, where no row is added up, warps of one.
   int row_threads = 1;
@@ -25,6 +26,7 @@ struct CudaLayout {
   explicit CudaLayout(const Region& region);
 
  private:
+  void spread_pieces(const Region& region);
   void spread_places(const Region& region);
   void spread_rows(const Region& region);
   void choose_resident(std::int64_t values);  // of a place

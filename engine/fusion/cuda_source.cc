@@ -15,6 +15,7 @@
 #include "engine/fusion/cuda_layout.h"
 #include "engine/fusion/cuda_offset.h"
 #include "engine/fusion/cuda_prelude.h"
+#include "engine/fusion/cuda_walk.h"
 #include "engine/fusion/drawn_bounds.h"
 #include "engine/ir/op.h"
 
@@ -37,12 +38,14 @@ class Writer {
     line("template <bool aligned> BRAID_INLINE void {}_body({}{}) {{", kUnnamed, fmt::join(parameters_, ", "),
          layout_.loops ? ", char* shared" : "");
     begin_body();
+    types();
     text_ += columns_.begin();
+    if (layout_.walks) text_ += begin_walk(region_, layout_);
     places();
     for (int v = 0; v < region_.values(); ++v) region_.is_input(v) ? load(v) : compute(v);
     for (std::size_t o = 0; o < region_.outputs.size(); ++o) store(o);
     text_ += columns_.end();
-    text_ += "}\n";
+    text_ += layout_.walks ? "} }\n" : "}\n";
     write_kernel();
     CudaSource source;
     source.blocks = layout_.blocks;
@@ -127,9 +130,7 @@ class Writer {
     text_ += "}\n";
   }
 
-  /// place[e]: the place among rows x columns; here[e]: whether there is one. Those of a vector are all
-  /// there, or none.
-  void places() {
+  void types() {
     const std::int64_t n = region_.rows * region_.columns;
     std::int64_t most = n + layout_.threads * layout_.places;
     for (const Region::Output& output : region_.outputs)
@@ -137,8 +138,15 @@ class Writer {
     for (const Region::Input& input : region_.inputs) most = std::max(most, last_element(input));
     line("typedef {} I;", most < (std::int64_t{1} << 31) ? "int" : "long long");
     line("constexpr int E = {}, V = {};", layout_.places, layout_.vector);
+  }
+
+  /// place[e]: the place among rows x columns; here[e]: whether there is one. Those of a vector are all
+  /// there, or none.
+  void places() {
     line("I place[E]; bool here[E];");
-    if (layout_.by_rows) {
+    if (layout_.walks) {
+      text_ += walk_places(region_);
+    } else if (layout_.by_rows) {
       line("const I wanted = I({}) * {} + threadIdx.x / {};", layout_.loops ? "part" : "blockIdx.x",
            layout_.threads / layout_.row_threads, layout_.row_threads);
       line("const bool is_row = {};", region_.rows % (layout_.threads / layout_.row_threads) == 0
@@ -154,7 +162,8 @@ class Writer {
       line(
           "{} {{ place[e] = (I(blockIdx.x) * {} + (e / V) * {} + threadIdx.x) * V + e % V; "
           "here[e] = place[e] < I({}); }}",
-          kEachPlace, layout_.threads * layout_.places / layout_.vector, layout_.threads, n);
+          kEachPlace, layout_.threads * layout_.places / layout_.vector, layout_.threads,
+          region_.rows * region_.columns);
     }
   }
 
@@ -195,6 +204,7 @@ class Writer {
     const auto offset_of = [&](std::string_view e) {
       const Axes a_row{{region_.rows, 0}, {region_.columns, 1}};
       if (layout_.by_rows && input.axes == a_row && input.offset == 0) return fmt::format("column[{}]", e);
+      if (layout_.walks && input.axes == a_row && input.offset == 0) return std::string("column");
       if (layout_.by_rows && input.extent == Extent::Full && input.axes.size() == 2 &&
           input.axes[0].size == region_.rows && input.axes[1] == Axis{region_.columns, 1})
         return fmt::format("I({}) + row * I({}) + column[{}]", input.offset, input.axes[0].stride, e);
@@ -261,6 +271,10 @@ class Writer {
     const std::string_view t = type(step.dtype);
     if (step.kind == Region::Kind::Reduce) return reduce(value, step);
     if (step.kind == Region::Kind::Uniform) return draw(value, step);
+    if (step.kind == Region::Kind::Scan) {
+      text_ += scan_places(region_, value);
+      return;
+    }
     if (step.kind == Region::Kind::Columns) {
       line("{} if (here[e] && is_row) sum{}[e] = fn::add<{}>(sum{}[e], v{}[e]);", kEachPlace, value, t, value,
            step.operands[0]);

@@ -21,13 +21,17 @@
 //   cast float32 full 4                      as Cast does it
 //   reduce float32 sum 5                     along a row: Full to Row; sum, prod, max, min
 //   columns float32 5                        the sum of each column: of a Full step, and an output only
+//   scan float32 sum 5 48                    down each column, in pieces of 48 rows: of the rows of the piece
+//                                            so far; sum or prod; Full
+//   scan float32 sum 5 48 reverse exclusive  from the piece's last row up, and without the row itself
 //   uniform float32 full 9e3779b9 0          a random number in [0, 1) for each place: hash of the stream's
 //                                            name, salt (RandomKey); another one each step of training
 //   out 6 64,1                               value and shape, for each output; a scalar has the shape -
 //   out 7 64,384 128:384                     a Full value as columns 128, ... of rows of 384
 //   also 8 256                               another part of the output before it
 //
-// Columns of an output that nothing writes have any values.
+// Columns of an output that nothing writes have any values. Scans of a region have one length and one
+// direction, and rows are not reduced nor columns summed beside them.
 //
 // Thread rule: values; functions are pure.
 #pragma once
@@ -73,7 +77,7 @@ struct Region {
     int by = -1;          // the input, a Row of integers, whose numbers say which rows these are; -1: none
     std::int64_t of = 0;  // with `by`: so many rows are there
   };
-  enum class Kind { Constant, Apply, Cast, Reduce, Columns, Uniform };
+  enum class Kind { Constant, Apply, Cast, Reduce, Columns, Uniform, Scan };
   struct Step {
     Kind kind = Kind::Apply;
     DType dtype = DType::Float32;
@@ -81,9 +85,11 @@ struct Region {
     std::vector<int> operands = {};
     std::string op = {};                         // of Apply
     Parameters parameters = {};                  // of Apply
-    RowReduction reduction = RowReduction::Sum;  // of Reduce
+    RowReduction reduction = RowReduction::Sum;  // of Reduce and Scan
     std::uint64_t bits = 0;                      // of Constant; of Uniform the hash
     std::uint64_t salt = 0;                      // of Uniform
+    std::int64_t length = 0;                     // of Scan: rows of a piece
+    bool reverse = false, exclusive = false;     // of Scan
     friend bool operator==(const Step&, const Step&) = default;
   };
   struct Output {
@@ -111,6 +117,7 @@ struct Region {
   }
   bool reduces() const;  // rows
   bool sums_columns() const;
+  const Step* scan() const;           // the first one, or null
   bool gathers() const;               // has an input whose rows are picked
   bool touches_halves() const;        // reads or writes 16-bit floats
   std::vector<int> uniforms() const;  // the values that are drawn

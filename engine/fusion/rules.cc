@@ -138,6 +138,19 @@ int StepWriter::sum_columns(int value) {
   return add({.kind = Region::Kind::Columns, .dtype = dtype, .extent = Extent::Column, .operands = {value}});
 }
 
+int StepWriter::scan(RowReduction reduction, int value, std::int64_t length, bool reverse, bool exclusive) {
+  const DType dtype = dtype_of(value);
+  if (value < 0) value = cast(value, dtype);  // what is scanned is a step
+  return add({.kind = Region::Kind::Scan,
+              .dtype = dtype,
+              .extent = Extent::Full,
+              .operands = {value},
+              .reduction = reduction,
+              .length = length,
+              .reverse = reverse,
+              .exclusive = exclusive});
+}
+
 void StepWriter::output(int i, int value) { made_.outputs[static_cast<std::size_t>(i)] = value; }
 
 void FusionRules::add(std::string_view op, FusionRule rule) {

@@ -40,10 +40,11 @@ struct NodeSteps {
   std::vector<Region::Step> steps;
   std::vector<int> outputs;  // by output of the node: its step, or -1
 
-  bool sums_columns() const {
+  bool has(Region::Kind kind) const {
     return std::any_of(steps.begin(), steps.end(),
-                       [](const Region::Step& step) { return step.kind == Region::Kind::Columns; });
+                       [kind](const Region::Step& step) { return step.kind == kind; });
   }
+  bool sums_columns() const { return has(Region::Kind::Columns); }
 };
 
 /// What a rule writes a node's steps with. Values are numbers that its functions give.
@@ -75,6 +76,9 @@ class StepWriter {
   int reduce(RowReduction reduction, int value);
   /// The sum over all axes of the domain but the last ones, of `columns` elements; an output only.
   int sum_columns(int value);
+  /// Along an axis of `length` in front of the last ones, of `columns` elements (over): of the elements so
+  /// far, this one too unless it is exclusive; from the last one on where it is reverse.
+  int scan(RowReduction reduction, int value, std::int64_t length, bool reverse, bool exclusive);
   void output(int i, int value);
 
   NodeSteps take() { return std::move(made_); }

@@ -23,6 +23,8 @@ namespace {
 /// A device's kernel has a row to a part of a warp, or to a block: few rows keep most of it idle, and a
 /// loss's mean over its batch would have what comes before it wait for one warp.
 constexpr std::int64_t kFewRows = 32;
+/// Lines that are scanned in a region: a thread goes down each, and those of a warp lie beside each other.
+constexpr std::int64_t kFewLines = 16384, kNearLines = 32;
 /// Sums of columns of so many elements are taken in.
 constexpr std::int64_t kManyElements = 1 << 20;
 /// Regions that read one value of so many bytes read it once; smaller ones stay in a device's cache.
@@ -115,8 +117,16 @@ class RegionFinder {
     // what else the region computes wait for them: that pays where they would read much.
     if (steps->sums_columns() && (plan_.options.domain == Domain::Host || steps->elements < kManyElements))
       return false;
-    return steps->columns == 0 || plan_.options.domain == Domain::Host ||
-           steps->elements / steps->columns >= kFewRows;
+    if (plan_.options.domain == Domain::Host || steps->columns == 0) return true;
+    return steps->elements / steps->columns >= kFewRows && keeps_device_busy(*steps);
+  }
+
+  /// Of scans: lines that threads go down side by side.
+  static bool keeps_device_busy(const fusion::NodeSteps& steps) {
+    return std::all_of(steps.steps.begin(), steps.steps.end(), [&](const fusion::Region::Step& step) {
+      return step.kind != fusion::Region::Kind::Scan ||
+             (steps.columns >= kNearLines && steps.elements / step.length >= kFewLines);
+    });
   }
 
   bool runs_on_device(const Node& node) const {

@@ -16,6 +16,21 @@ using fusion::Extent;
 using fusion::NodeSteps;
 using fusion::Region;
 
+/// Whether a region may have what all of them do: scans are of one length and one direction, without sums of
+/// rows and columns beside them.
+bool fit_each_other(const std::vector<const NodeSteps*>& nodes) {
+  const Region::Step* scan = nullptr;
+  bool adds_up = false;
+  for (const NodeSteps* steps : nodes)
+    for (const Region::Step& step : steps->steps) {
+      adds_up |= step.kind == Region::Kind::Reduce || step.kind == Region::Kind::Columns;
+      if (step.kind != Region::Kind::Scan) continue;
+      if (scan && (scan->length != step.length || scan->reverse != step.reverse)) return false;
+      scan = &step;
+    }
+  return !scan || !adds_up;
+}
+
 /// The extent of a node whose places are the grid's, or its rows.
 Extent level_of(const Region& region, std::int64_t elements) {
   return elements == region.rows * region.columns ? Extent::Full : Extent::Row;
@@ -63,7 +78,7 @@ class Maker {
                                   const std::function<bool(ValueRef)>& is_output) {
     std::vector<const NodeSteps*> steps;
     for (const NodeId id : nodes) steps.push_back(cache_.of(id));
-    if (!find_grid(steps, limits_, made_.program)) return std::nullopt;
+    if (!fit_each_other(steps) || !find_grid(steps, limits_, made_.program)) return std::nullopt;
     made_.nodes = nodes;
     // Inputs are numbered before steps: they are found first, and steps follow.
     for (std::size_t n = 0; n < nodes.size(); ++n)

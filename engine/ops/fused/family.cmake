@@ -14,4 +14,5 @@ braid_op_family(fused
   OPS
     fused_region
   SOURCES
+    region_loops.cc
     region_tiles.cc)

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/init.h"
 #include "base/random_formulas.h"
-#include "engine/ops/common/reduce_loops.h"
 #include "engine/ops/fused/region_loads.h"
 
 namespace braid {
@@ -20,41 +19,6 @@ using Kind = Region::Kind;
 constexpr std::size_t kAlignment = 64;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-template <class Op, class T>
-void reduce_rows(const void* x, std::int64_t rows, std::int64_t n, void* y) {
-  reduce::rows<Op, T>(static_cast<const T*>(x), n, rows, n, static_cast<T*>(y));
-}
-
-template <class T>
-auto row_loop_of(fusion::RowReduction reduction) {
-  switch (reduction) {
-    case fusion::RowReduction::Sum:
-      return reduce_rows<reduce::Sum, T>;
-    case fusion::RowReduction::Prod:
-      return reduce_rows<reduce::Prod, T>;
-    case fusion::RowReduction::Max:
-      return reduce_rows<reduce::Max, T>;
-    default:
-      return reduce_rows<reduce::Min, T>;
-  }
-}
-
-auto row_loop_of(const Region::Step& step) {
-  switch (step.dtype) {
-    case DType::Float32:
-      return row_loop_of<float>(step.reduction);
-    case DType::Float64:
-      return row_loop_of<double>(step.reduction);
-    case DType::Int32:
-      return row_loop_of<std::int32_t>(step.reduction);
-    case DType::Int64:
-      return row_loop_of<std::int64_t>(step.reduction);
-    default:
-      throw InvalidArgument("fused region: rows of " + std::string(dtype_name(step.dtype)) +
-                            " are not reduced");
-  }
-}
 
 /// f.operator()<U>() for the unsigned integer of that size.
 template <class F>
@@ -95,11 +59,13 @@ std::byte* registers_of(std::size_t bytes) {
 
 RegionTiles::RegionTiles(Region region) : region_(std::move(region)) {
   const std::int64_t columns = region_.columns;
-  const bool whole_rows = region_.reduces() || columns < kTileElements;
+  const Region::Step* const scan = region_.scan();
+  const bool whole_rows = region_.reduces() || scan || columns < kTileElements;
   tile_columns_ = whole_rows ? columns : kTileElements;
   tile_rows_ = whole_rows ? std::clamp<std::int64_t>(kTileElements / std::max<std::int64_t>(columns, 1), 1,
                                                      std::max<std::int64_t>(region_.rows, 1))
                           : 1;
+  if (scan) tile_rows_ = (tile_rows_ + scan->length - 1) / scan->length * scan->length;  // whole pieces
   row_tiles_ = (region_.rows + tile_rows_ - 1) / tile_rows_;
   column_tiles_ = (columns + tile_columns_ - 1) / std::max<std::int64_t>(tile_columns_, 1);
   for (const Region::Step& step : region_.steps) {
@@ -282,6 +248,9 @@ void RegionTiles::compute(int value, std::int64_t count, Extent extent, const Ti
     row_loops_[s](operand(step.operands[0], Extent::Full, tile, memory), tile.rows, tile.columns, to);
     return;
   }
+  if (step.kind == Kind::Scan)
+    return scan_rows(step, tile.rows, tile.columns, operand(step.operands[0], Extent::Full, tile, memory),
+                     to);
   if (step.kind == Kind::Uniform) return draw(step, count, tile, memory, to);
   constexpr std::size_t kMostOperands = 4;
   const void* operands[kMostOperands] = {};

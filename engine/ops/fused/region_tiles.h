@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/fusion/rules.h"
+#include "engine/ops/fused/region_loops.h"
 
 namespace braid {
 
@@ -47,7 +48,6 @@ class RegionTiles {
     void* const* outputs;
     const StepParams* params;
   };
-  using RowLoop = void (*)(const void* x, std::int64_t rows, std::int64_t n, void* y);
 
   void place_registers();
   void place(int value, const std::vector<int>& last_use, std::vector<std::size_t>& free);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "engine/fusion/rules.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/grad_util.h"
 #include "engine/ops/common/kernel_util.h"
@@ -86,6 +87,25 @@ void gradient_product(GradContext& c) {
   c.set_grad(0, c.op("DivNoNan", {sums, c.input(0)}));
 }
 
+/// Lines beside each other, in a region.
+template <bool kProduct>
+bool fused_scan(fusion::StepWriter& w) {
+  const Shape& shape = w.input_info(0).shape;
+  const DType dtype = w.input_info(0).dtype;
+  if (!w.known(1) || (dtype != DType::Float32 && dtype != DType::Float64)) return false;
+  const std::int64_t requested = tensor_to_int64s(*w.known(1))[0], rank = shape.rank();
+  if (requested < -rank || requested >= rank) return false;
+  const std::int64_t axis = requested < 0 ? requested + rank : requested;
+  std::int64_t inner = 1;
+  for (std::int64_t d = axis + 1; d < rank; ++d) inner *= shape[static_cast<int>(d)];
+  const std::int64_t length = shape[static_cast<int>(axis)];
+  if (length < 2) return false;
+  w.over(shape, inner);
+  w.output(0, w.scan(kProduct ? fusion::RowReduction::Prod : fusion::RowReduction::Sum, w.input(0), length,
+                     w.node().attrs.get("reverse", false), w.node().attrs.get("exclusive", false)));
+  return true;
+}
+
 }  // namespace
 
 void register_cumulative(OpRegistry& registry) {
@@ -99,6 +119,8 @@ void register_cumulative(OpRegistry& registry) {
     def.cost = cost_per_output(1);
     def.cpu = product ? prepare<true> : prepare<false>;
     registry.add(std::move(def));
+    fusion::rules().add(product ? "Cumprod" : "Cumsum",
+                        {.steps = product ? fused_scan<true> : fused_scan<false>});
   }
 }
 

@@ -67,6 +67,26 @@ TEST(CudaSourceTest, CompilesForSumsOfColumns) {
   }
 }
 
+TEST(CudaSourceTest, CompilesForScans) {
+  if (!Nvrtc::get().missing().empty()) GTEST_SKIP() << Nvrtc::get().missing();
+  for (const std::int64_t length : {3, 48, 50}) {
+    const std::string rows = std::to_string(length * 40), n = std::to_string(length * 40 * 24),
+                      l = std::to_string(length);
+    const fusion::Region region = fusion::Region::parse(
+        "region " + rows + " 24\nin float32 full " + n + ":1\nin float32 full " + rows +
+        ":0,24:1\nin float32 row " + rows + ":1\napply float32 full Mul 0 1\nscan float32 sum 3 " + l +
+        " reverse\napply float32 full Mul 4 2\n" + "scan float32 prod 5 " + l +
+        " reverse exclusive\napply float32 row Neg 2\nout 6 " + rows + ",24\nout 7 " + rows + "\n");
+    const fusion::CudaSource source = fusion::cuda_source(region);
+    EXPECT_EQ(source.blocks, (40 * 24 + 127) / 128) << "a thread a column of a piece";
+    try {
+      EXPECT_FALSE(Nvrtc::get().compile(source.text, "sm_90", source.options()).empty());
+    } catch (const std::exception& error) {
+      FAIL() << length << ": " << error.what() << "\n" << source.text.substr(source.text.find("extern"));
+    }
+  }
+}
+
 TEST(CudaSourceTest, IsRefusedWithTheCompilersMessage) {
   if (!Nvrtc::get().missing().empty()) GTEST_SKIP() << Nvrtc::get().missing();
   try {

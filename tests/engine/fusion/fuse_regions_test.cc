@@ -82,7 +82,7 @@ TEST(FuseRegionsTest, WhatIsCheapIsComputedAgain) {
   const Output x = m.feed("x", {64, 1024});
   const Output negated = m.b.op("Neg", {x});
   const Output apart = m.b.op("Cumsum", {m.b.op("Abs", {m.b.op("Exp", {negated})}),
-                                         m.b.constant(Tensor::scalar<std::int32_t>(0), "axis")});
+                                         m.b.constant(Tensor::scalar<std::int32_t>(1), "axis")});
   const Output y = m.b.op("Tanh", {m.b.op("Mul", {apart, negated})});
   const std::vector<fusion::Region> regions = regions_of(*m.compiled({y}));
   ASSERT_EQ(regions.size(), 2U);
@@ -97,7 +97,7 @@ TEST(FuseRegionsTest, RowsAreWrittenRatherThanWhatFollowsFromThem) {
   const Output centred = m.b.op("Sub", {x, m.sum(x, -1)});
   const Output twice = m.b.mul(centred, m.b.constant(Tensor::scalar(2.0F), "two"));
   const Output apart =
-      m.b.op("Cumsum", {m.b.op("Square", {centred}), m.b.constant(Tensor::scalar<std::int32_t>(0), "axis")});
+      m.b.op("Cumsum", {m.b.op("Square", {centred}), m.b.constant(Tensor::scalar<std::int32_t>(1), "axis")});
   const Output y = m.b.op("Tanh", {m.b.op("Mul", {apart, twice})});
   const std::vector<fusion::Region> regions = regions_of(*m.compiled({y}));
   ASSERT_EQ(regions.size(), 2U);
@@ -111,7 +111,7 @@ TEST(FuseRegionsTest, SmallValuesAreReadRatherThanComputedAgain) {
   const Output x = m.feed("x", {4, 8});
   const Output negated = m.b.op("Neg", {x});
   const Output apart =
-      m.b.op("Cumsum", {m.b.op("Abs", {negated}), m.b.constant(Tensor::scalar<std::int32_t>(0), "axis")});
+      m.b.op("Cumsum", {m.b.op("Abs", {negated}), m.b.constant(Tensor::scalar<std::int32_t>(1), "axis")});
   const std::vector<fusion::Region> regions =
       regions_of(*m.compiled({m.b.op("Tanh", {m.b.op("Mul", {apart, negated})})}));
   ASSERT_EQ(regions.size(), 2U);
@@ -200,7 +200,7 @@ TEST(FuseRegionsTest, AWayThroughAnotherNodeKeepsRegionsApart) {
   Model m;
   const Output y = m.b.op("Exp", {m.feed("x", {4, 5})});
   const Output sums =
-      m.b.op("Cumsum", {m.b.op("Neg", {y}), m.b.constant(Tensor::scalar<std::int32_t>(0), "axis")});
+      m.b.op("Cumsum", {m.b.op("Neg", {y}), m.b.constant(Tensor::scalar<std::int32_t>(1), "axis")});
   const Output z = m.b.op("AddV2", {m.b.op("Tanh", {y}), m.b.op("Sigmoid", {sums})});
   const auto program = m.compiled({z});
   EXPECT_EQ(count_ops(*program, "braid.Fused"), 2);

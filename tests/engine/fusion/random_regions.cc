@@ -125,7 +125,7 @@ class Maker {
   }
 
   void add() {
-    switch (pick(15)) {
+    switch (pick(16)) {
       case 0:
       case 1:
       case 2:
@@ -149,6 +149,8 @@ class Maker {
       case 12:
       case 13:
         return add_join();
+      case 14:
+        return add_scan();
       default:
         return add_barrier();
     }
@@ -319,6 +321,17 @@ class Maker {
     dims[static_cast<std::size_t>(axis)] *= std::ssize(parts);
     parts.push_back(number(axis));
     keep(b_.op("ConcatV2", parts), x.dtype, Shape(dims));
+  }
+
+  /// Running sums and products along any axis but the last.
+  void add_scan() {
+    const Value x = some();
+    if (!is_floating(x.dtype) || x.shape.rank() < 2) return add_unary();
+    const int axis = pick(static_cast<std::size_t>(x.shape.rank() - 1));
+    const bool product = !smooth_ && pick(3) == 0;
+    keep(b_.op(product ? "Cumprod" : "Cumsum", {x.output, number(axis)},
+               {{"reverse", pick(2) == 0}, {"exclusive", pick(3) == 0}}),
+         x.dtype, x.shape);
   }
 
   /// What no region takes.

@@ -122,6 +122,37 @@ TEST(RegionTest, PicksRowsOfTensors) {
     EXPECT_NE(wrong(input).find("by a row of integers before it"), std::string::npos) << input;
 }
 
+TEST(RegionTest, ScansPiecesOfRows) {
+  const std::string text =
+      "region 12 8\n"
+      "in float32 full 96:1\n"
+      "cast float32 full 0\n"
+      "scan float32 sum 1 4 reverse exclusive\n"
+      "scan float32 prod 2 4 reverse\n"
+      "out 3 3,4,8\n";
+  const Region region = Region::parse(text);
+  EXPECT_EQ(region.to_text(), text);
+  ASSERT_NE(region.scan(), nullptr);
+  EXPECT_EQ(region.scan()->length, 4);
+  EXPECT_TRUE(region.scan()->exclusive);
+  const auto wrong = [](const std::string& lines) {
+    return message_of("region 12 8\nin float32 full 96:1\ncast float32 full 0\n" + lines);
+  };
+  EXPECT_EQ(wrong("scan float32 sum 1 3\n"), "");
+  EXPECT_NE(wrong("scan float32 sum 1 5\n").find("whole pieces"), std::string::npos);
+  EXPECT_NE(wrong("scan float32 sum 1 0\n").find("whole pieces"), std::string::npos);
+  EXPECT_NE(wrong("scan float32 max 1 3\n").find("neither sum nor prod"), std::string::npos);
+  EXPECT_NE(wrong("scan float32 sum 0 3\n").find("a Full step"), std::string::npos);
+  EXPECT_NE(wrong("scan float64 sum 1 3\n").find("keeps the type"), std::string::npos);
+  EXPECT_NE(wrong("scan float32 sum 1 3 up\n").find("neither reverse nor exclusive"), std::string::npos);
+  for (const char* other : {"3 reverse\n", "4\n"})
+    EXPECT_NE(wrong("scan float32 sum 1 3\nscan float32 sum 2 " + std::string(other)).find("one direction"),
+              std::string::npos);
+  for (const char* lines :
+       {"scan float32 sum 1 3\nreduce float32 sum 1\n", "columns float32 1\nscan float32 sum 1 3\n"})
+    EXPECT_NE(wrong(lines).find("beside scans"), std::string::npos);
+}
+
 TEST(RegionTest, AxesAreJoined) {
   EXPECT_EQ(broadcast_axes({4, 8}, {4, 8}), contiguous_axes(32));
   EXPECT_EQ(broadcast_axes({8}, {4, 8}), (Axes{{4, 0}, {8, 1}}));
