@@ -22,7 +22,6 @@ constexpr RegionLimits kLimits{.nodes = 128};
 struct RegionNodes {
   std::vector<NodeId> own;       // in topological order
   std::vector<NodeId> repeated;  // other regions' own ones, which are computed here too
-  std::size_t size() const { return own.size() + repeated.size(); }
 };
 
 class RegionCutter {
@@ -130,13 +129,14 @@ class RegionCutter {
   std::optional<std::vector<FusedRegion>> made() {
     std::vector<FusedRegion> found;
     for (int region = 0; region < static_cast<int>(regions_.size()); ++region) {
-      if (at(region).own.empty() || at(region).size() < 2) continue;
+      if (at(region).own.empty()) continue;
       auto made = make(region);
       if (!made) {
         give_up(region);
         return std::nullopt;
       }
       made->nodes = at(region).own;
+      made->repeats = !at(region).repeated.empty();
       found.push_back(std::move(*made));
     }
     return found;

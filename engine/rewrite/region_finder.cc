@@ -61,6 +61,7 @@ class RegionFinder {
     for (FusedRegion& region : found) region.saved_us = saved_us(region);
     absorb_joins(plan_, users_, steps_, joins, found);
     if (plan_.options.domain == Domain::Device) absorb_gathers(plan_, users_, steps_, found);
+    std::erase_if(found, [](const FusedRegion& region) { return !is_worthwhile(region); });
     std::sort(found.begin(), found.end(), [&](const FusedRegion& a, const FusedRegion& b) {
       return position_[index(a.nodes.back())] < position_[index(b.nodes.back())];
     });
@@ -68,6 +69,11 @@ class RegionFinder {
   }
 
  private:
+  /// A node by itself is a region for what it reads or writes where that is.
+  static bool is_worthwhile(const FusedRegion& region) {
+    return region.nodes.size() > 1 || region.repeats || region.reads_parts || !region.joins.empty() ||
+           region.program.gathers();
+  }
   static std::size_t index(NodeId id) { return static_cast<std::size_t>(id); }
   std::size_t size() const { return index(graph_.size()); }
   const std::vector<NodeId>& nodes_of(int region) const { return regions_[static_cast<std::size_t>(region)]; }
@@ -75,7 +81,7 @@ class RegionFinder {
   std::vector<FusedRegion> uncut() {
     std::vector<FusedRegion> found;
     for (const std::vector<NodeId>& nodes : regions_)
-      if (nodes.size() >= 2)
+      if (!nodes.empty())
         if (auto made = make(nodes)) found.push_back(std::move(*made));
     return found;
   }
@@ -158,6 +164,7 @@ class RegionFinder {
   void join(NodeId id) {
     region_of_[index(id)] = static_cast<int>(regions_.size());
     regions_.push_back({id});
+    copied_.emplace_back();
     for (const NodeId source : sources_of(id)) {
       const int from = region_of_[index(source)], to = region_of_[index(id)];
       if (from >= 0 && from != to) try_merge(from, to);
@@ -199,23 +206,54 @@ class RegionFinder {
     return static_cast<int>(std::count_if(nodes_of(region).begin(), nodes_of(region).end(), sums));
   }
 
-  /// Nodes all of whose inputs regions make, which are put together so that one of them writes all parts.
+  /// Nodes whose inputs regions make, which are put together so that one of them writes all parts. What it
+  /// does not make it copies.
   std::vector<Join> merge_joined() {
     std::vector<Join> joins;
     for (const NodeId id : order_) {
-      const auto join = join_of(plan_, steps_, graph_.node(id));
+      auto join = join_of(plan_, steps_, graph_.node(id));
       const auto region = [&](ValueRef part) { return region_of_[index(part.node)]; };
-      if (!join || std::any_of(join->parts.begin(), join->parts.end(),
-                               [&](ValueRef part) { return region(part) < 0; }))
-        continue;
-      joins.push_back(*join);
+      if (!join) continue;
+      const auto made = std::find_if(join->parts.begin(), join->parts.end(),
+                                     [&](ValueRef part) { return region(part) >= 0; });
+      if (made == join->parts.end()) continue;
       for (const ValueRef part : join->parts) {
-        const int first = region(join->parts[0]), other = region(part);
-        if (first == other || leads_back(other, first)) continue;
+        const int first = region(*made), other = region(part);
+        if (other < 0 || first == other || leads_back(other, first)) continue;
         try_merge(first, other);
       }
+      if (choose_writer(*join)) joins.push_back(*join);
     }
     return joins;
+  }
+
+  /// The region that is to write a join: the last one that makes a part, and may wait for the others.
+  bool choose_writer(Join& join) {
+    std::vector<int> candidates;
+    for (const ValueRef part : join.parts)
+      if (const int region = region_of_[index(part.node)]; region >= 0) candidates.push_back(region);
+    const auto end_of = [&](int region) { return position_[index(nodes_of(region).back())]; };
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [&](int a, int b) { return end_of(a) > end_of(b); });
+    for (const int region : candidates) {
+      std::vector<NodeId> others;
+      for (const ValueRef part : join.parts)
+        if (region_of_[index(part.node)] != region) others.push_back(part.node);
+      const bool waits = std::any_of(others.begin(), others.end(), [&](NodeId id) {
+        return position_[index(id)] > end_of(region) || depends_on(region, {id}, -1);
+      });
+      const Node& node = graph_.node(nodes_of(region)[0]);
+      if (waits || !together(graph_.node(join.node), node) ||
+          streams_[index(join.node)] != streams_[index(node.id)])
+        continue;
+      // What makes a part stays in its region, as the join reads it.
+      for (const ValueRef part : join.parts)
+        if (region_of_[index(part.node)] == region) join.writer = part.node;
+      std::vector<NodeId>& copied = copied_[static_cast<std::size_t>(region)];
+      copied.insert(copied.end(), others.begin(), others.end());
+      return true;
+    }
+    return false;
   }
 
   void try_merge(int from, int to) {
@@ -232,6 +270,9 @@ class RegionFinder {
          at < horizon_.size() && horizon_[at] < last; ++at)
       horizon_[at] = last;
     regions_[static_cast<std::size_t>(from)] = std::move(both);
+    std::vector<NodeId>& copied = copied_[static_cast<std::size_t>(from)];
+    copied.insert(copied.end(), copied_[static_cast<std::size_t>(to)].begin(),
+                  copied_[static_cast<std::size_t>(to)].end());
     regions_[static_cast<std::size_t>(to)].clear();
   }
 
@@ -249,28 +290,42 @@ class RegionFinder {
   /// Whether `to` depends on `from` by a way through other nodes. Regions do not depend on each other in a
   /// circle, so there is no way from `to` to `from`.
   bool leads_back(int from, int to) {
+    std::vector<NodeId> sources;
+    for (const NodeId source : read_by(to))
+      if (region_of_[index(source)] != from) sources.push_back(source);
+    return depends_on(from, sources, to);
+  }
+
+  /// What a region's nodes read, and what it copies.
+  std::vector<NodeId> read_by(int region) {
+    std::vector<NodeId> read = copied_[static_cast<std::size_t>(region)];
+    for (const NodeId member : nodes_of(region))
+      for (const NodeId source : sources_of(member)) read.push_back(source);
+    return read;
+  }
+
+  /// Whether one of the nodes, or the region that has it, depends on the region `from` by a way that does not
+  /// pass the region `to`.
+  bool depends_on(int from, const std::vector<NodeId>& nodes, int to) {
     const int first = position_[index(nodes_of(from)[0])];
     std::vector<NodeId> open;
     std::unordered_set<NodeId> seen;
     const auto visit = [&](NodeId id) {
       const int region = region_of_[index(id)];
-      if (region == to) return;
+      if (region == to && to >= 0) return;
       const NodeId last = region < 0 ? id : nodes_of(region).back();
       if (may_depend_on(position_[index(last)], first) &&
           seen.insert(region < 0 ? id : nodes_of(region)[0]).second)
         open.push_back(id);
     };
-    for (const NodeId id : nodes_of(to))
-      for (const NodeId source : sources_of(id))
-        if (region_of_[index(source)] != from) visit(source);
+    for (const NodeId id : nodes) visit(id);
     for (int steps = 0; !open.empty(); ++steps) {
       const NodeId id = open.back();
       const int region = region_of_[index(id)];
       open.pop_back();
       if (region == from || steps > kMostSteps) return true;
       if (region >= 0) {
-        for (const NodeId member : nodes_of(region))
-          for (const NodeId source : sources_of(member)) visit(source);
+        for (const NodeId source : read_by(region)) visit(source);
         continue;
       }
       for (const ValueRef input : graph_.node(id).inputs) visit(input.node);
@@ -307,6 +362,7 @@ class RegionFinder {
   std::vector<int> horizon_;  // by position: the last position of a region that has a node up to here
   std::vector<char> after_write_, writes_;
   std::vector<std::vector<NodeId>> regions_;  // each in topological order; empty: part of another
+  std::vector<std::vector<NodeId>> copied_;   // by region: what it reads for joins that it writes
   RegionLimits limits_;
 };
 

@@ -9,9 +9,9 @@
 //   * no way leads out of the region and back into it;
 //   * nothing in it comes after a write of a variable, as its reads might then have to come before;
 //   * it stays below limits of nodes, inputs and outputs.
-// Regions whose outputs one node joins are put together too, and write the joined tensor.
-// Views between two nodes are looked through: a region works on elements in their order. Thread rule: one
-// thread.
+// Regions whose outputs one node joins are put together too, and write the joined tensor, with what they do
+// not make of it. Views between two nodes are looked through: a region works on elements in their order.
+// Thread rule: one thread.
 #pragma once
 
 #include <vector>
@@ -27,11 +27,14 @@ struct FusedRegion {
   std::vector<ValueRef> inputs;  // of the program, in its order
   std::vector<std::vector<ValueRef>> outputs;  // values that each tensor of the program's outputs stands for
   std::vector<NodeId> joins = {};              // whose outputs it writes part by part (region_parts.h)
+  bool reads_parts = false;                    // of wider tensors, where they are
+  bool repeats = false;                        // nodes of other regions
   double saved_us = 0;                         // by the cost model
 };
 
-/// Regions of two nodes and more, in the order of their last nodes. `cuts`: regions repeat what others have
-/// where that is cheaper (region_cuts.h), so all of them must replace their nodes, or none.
+/// Regions of two nodes and more, or of one that reads or writes parts of tensors or picks rows, in the order
+/// of their last nodes. `cuts`: regions repeat what others have where that is cheaper (region_cuts.h), so all
+/// of them must replace their nodes, or none.
 std::vector<FusedRegion> find_fused_regions(const Plan& plan, bool cuts);
 
 }  // namespace braid

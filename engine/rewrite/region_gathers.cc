@@ -60,15 +60,6 @@ bool fits(Region& program, const RowGather& gather) {
   return true;
 }
 
-/// Values from `at` on have a number more.
-void make_room(Region& program, int at) {
-  const auto shift = [at](int& value) { value += value >= at ? 1 : 0; };
-  for (Region::Input& input : program.inputs) shift(input.by);
-  for (Region::Step& step : program.steps)
-    for (int& operand : step.operands) shift(operand);
-  for (Region::Output& output : program.outputs) shift(output.value);
-}
-
 class GatherAbsorber {
  public:
   GatherAbsorber(const Plan& plan, const Users& users, const NodeStepsCache& steps,

@@ -13,6 +13,8 @@ using fusion::Axis;
 using fusion::Extent;
 using fusion::Region;
 
+constexpr std::size_t kMostInputs = 40;  // of a kernel's arguments, with room to spare
+
 std::int64_t product_from(const Shape& shape, int axis) {
   std::int64_t product = 1;
   for (int a = axis; a < shape.rank(); ++a) product *= shape[a];
@@ -154,8 +156,7 @@ class Absorber {
 
   void absorb(const Join& join) {
     for (FusedRegion& region : regions_) {
-      const auto makes = [&](ValueRef part) { return output_of(region, part).has_value(); };
-      if (!std::all_of(join.parts.begin(), join.parts.end(), makes)) continue;
+      if (std::find(region.nodes.begin(), region.nodes.end(), join.writer) == region.nodes.end()) continue;
       if (fits(region.program, join, region)) write_parts(region, join);
       return;
     }
@@ -175,12 +176,18 @@ class Absorber {
     if (elements % join.columns != 0 ||
         graph_.node(join.node).outputs[0].shape.elements() != elements / join.columns * join.width)
       return false;
+    std::size_t copied = 0;
     for (const ValueRef part : join.parts) {
-      const Region::Output& output = program.outputs[*output_of(region, part)];
-      if (program.extent_of(output.value) != Extent::Full ||
+      const auto at = output_of(region, part);
+      copied += !at;
+      if (!at && graph_.info(part).dtype != graph_.node(join.node).outputs[0].dtype) return false;
+      if (!at) continue;
+      const Region::Output& output = program.outputs[*at];
+      if (output.is_part || program.extent_of(output.value) != Extent::Full ||
           program.dtype_of(output.value) != graph_.node(join.node).outputs[0].dtype)
         return false;
     }
+    if (copied == join.parts.size() || program.inputs.size() + copied > kMostInputs) return false;
     if (program.columns == join.columns) return true;
     for (int v = 0; v < program.values(); ++v)
       if (program.extent_of(v) == Extent::Row || program.extent_of(v) == Extent::Column) return false;
@@ -196,20 +203,24 @@ class Absorber {
     region.joins.push_back(join.node);
     Region& program = region.program;
     std::vector<Region::Output> parts;
+    // All inputs first, as they change the numbers of steps.
+    for (const ValueRef part : join.parts)
+      if (!output_of(region, part)) add_input(region, part, graph_.info(part).dtype);
     for (std::size_t p = 0; p < join.parts.size(); ++p) {
-      const std::size_t at = *output_of(region, join.parts[p]);
-      int value = program.outputs[at].value;
+      const auto made = output_of(region, join.parts[p]);
+      int value = made ? program.outputs[*made].value
+                       : add_input(region, join.parts[p], graph_.info(join.parts[p]).dtype);
       const bool again = std::find(join.parts.begin() + static_cast<std::ptrdiff_t>(p) + 1, join.parts.end(),
                                    join.parts[p]) != join.parts.end();
-      if (again || is_read(join.parts[p], region)) {
+      if (!made || again || is_read(join.parts[p], region)) {
         program.steps.push_back({.kind = Region::Kind::Cast,
                                  .dtype = program.dtype_of(value),
                                  .extent = Extent::Full,
                                  .operands = {value}});
         value = program.values() - 1;
       } else {
-        program.outputs.erase(program.outputs.begin() + static_cast<std::ptrdiff_t>(at));
-        region.outputs.erase(region.outputs.begin() + static_cast<std::ptrdiff_t>(at));
+        program.outputs.erase(program.outputs.begin() + static_cast<std::ptrdiff_t>(*made));
+        region.outputs.erase(region.outputs.begin() + static_cast<std::ptrdiff_t>(*made));
       }
       parts.push_back({.value = value,
                        .shape = graph_.node(join.node).outputs[0].shape,

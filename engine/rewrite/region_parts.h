@@ -1,6 +1,7 @@
 // Parts of tensors that regions read and write where they are: columns that a Split, Slice, SplitLike or
 // Unpack takes out, which a region reads in the wider tensor, and columns that a Concat or Pack joins, which
-// the region that makes all of them writes into the wider tensor. Thread rule: one thread.
+// a region that makes some of them writes into the wider tensor, and copies the others. Thread rule: one
+// thread.
 #pragma once
 
 #include <optional>
@@ -26,11 +27,12 @@ struct Join {
   std::int64_t columns = 0, width = 0;
   std::vector<ValueRef> parts;  // behind views
   std::vector<std::int64_t> offsets;
+  NodeId writer = kNoNode;  // a node of the region that writes it
 };
 /// Nothing where the node joins no parts of one width, or is no inner node.
 std::optional<Join> join_of(const Plan& plan, const NodeStepsCache& steps, const Node& node);
 
-/// Regions that make all parts of a join write them there, and the joins belong to them (FusedRegion::joins).
+/// The region of a join's writer writes all parts there, and the join belongs to it (FusedRegion::joins).
 void absorb_joins(const Plan& plan, const Users& users, NodeStepsCache& steps, const std::vector<Join>& joins,
                   std::vector<FusedRegion>& regions);
 

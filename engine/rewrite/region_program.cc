@@ -134,7 +134,7 @@ class Maker {
   }
 
   /// Reads parts of other values where they are.
-  void look_through_parts(ValueRef& source, Region::Input& input, const std::vector<NodeId>& nodes) const {
+  void look_through_parts(ValueRef& source, Region::Input& input, const std::vector<NodeId>& nodes) {
     for (;;) {
       const auto part = part_of(plan_, source);
       if (!part || input.offset != 0 || !together(graph_.node(source.node), graph_.node(nodes[0]))) return;
@@ -144,6 +144,7 @@ class Maker {
       source = whole;
       input.axes = *axes;
       input.offset = part->offset;
+      made_.reads_parts = true;
     }
   }
 
@@ -272,6 +273,30 @@ ValueRef NodeStepsCache::source(const Plan& plan, ValueRef value) const {
       return value;
     value = from;
   }
+}
+
+void make_room(Region& program, int at) {
+  const auto shift = [at](int& value) { value += value >= at ? 1 : 0; };
+  for (Region::Input& input : program.inputs) shift(input.by);
+  for (Region::Step& step : program.steps)
+    for (int& operand : step.operands) shift(operand);
+  for (Region::Output& output : program.outputs) shift(output.value);
+}
+
+int add_input(FusedRegion& region, ValueRef value, DType dtype) {
+  Region& program = region.program;
+  const Region::Input made{dtype, Extent::Full, fusion::contiguous_axes(program.elements(Extent::Full))};
+  for (std::size_t i = 0; i < program.inputs.size(); ++i) {
+    const Region::Input& input = program.inputs[i];
+    if (region.inputs[i] == value && input.extent == made.extent && input.axes == made.axes &&
+        input.offset == 0 && input.by < 0)
+      return static_cast<int>(i);
+  }
+  const auto at = static_cast<int>(program.inputs.size());
+  make_room(program, at);
+  program.inputs.push_back(made);
+  region.inputs.push_back(value);
+  return at;
 }
 
 bool is_needed(const Plan& plan, const Users& users, const NodeStepsCache& steps, ValueRef value,

@@ -33,6 +33,12 @@ struct RegionLimits {
   std::int64_t longest_row = 8192;
 };
 
+/// Gives the region an input more, a value for each place as it lies, and returns its number; that of the
+/// input if it has it. Numbers of steps change.
+int add_input(FusedRegion& region, ValueRef value, DType dtype);
+/// Values of a program from `at` on have a number more, so that there is room for an input.
+void make_room(fusion::Region& program, int at);
+
 /// Whether somebody needs the value for whom `has_it(reader)` is false, or it is fetched. A view whose
 /// readers all look through it is no reader.
 bool is_needed(const Plan& plan, const Users& users, const NodeStepsCache& steps, ValueRef value,

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "engine/fusion/rules.h"
 #include "engine/ops/common/box_plan.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
@@ -100,6 +101,16 @@ PreparedKernel prepare_gradient_args(const PrepareContext& c) {
   });
 }
 
+/// The input repeated, for regions that read it so.
+bool fused_repeat(fusion::StepWriter& w) {
+  const DType dtype = w.output_info().dtype;
+  if (w.known(0) ||
+      !(is_floating(dtype) || dtype == DType::Int32 || dtype == DType::Int64 || dtype == DType::Bool))
+    return false;
+  w.output(0, w.cast(w.input(0), dtype));
+  return true;
+}
+
 }  // namespace
 
 BoxPlan plans::broadcast_to(const PrepareContext& c) {
@@ -118,6 +129,7 @@ BoxPlan plans::broadcast_to(const PrepareContext& c) {
 }
 
 void register_broadcast(OpRegistry& registry) {
+  fusion::rules().add("BroadcastTo", {.steps = fused_repeat});
   registry.add({.name = "BroadcastTo",
                 .traits = moves().on_string_ids().type_attrs({{"T", 0}, {"Tidx", 1}}),
                 .min_inputs = 2,

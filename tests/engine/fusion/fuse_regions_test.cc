@@ -181,13 +181,46 @@ TEST(FuseRegionsTest, APartThatOthersReadIsWrittenTwice) {
   EXPECT_EQ(regions[0].tensors(), (std::vector<int>{0, 1, 1})) << regions[0].to_text();
 }
 
+TEST(FuseRegionsTest, AJoinCopiesWhatItsRegionDoesNotMake) {
+  Model m;
+  const Output x = m.feed("x", {64, 32}), z = m.feed("z", {64, 1});
+  const Output y = m.b.op("Neg", {m.b.op("Exp", {x})});
+  const Output wide = m.b.op(
+      "BroadcastTo",
+      {z, m.b.constant(Tensor::from<std::int32_t>(Shape{2}, std::vector<std::int32_t>{64, 32}), "shape")});
+  const Output axis = m.b.constant(Tensor::scalar<std::int32_t>(1), "axis");
+  const auto program = m.compiled({m.b.op("Cumsum", {m.b.concat({x, y, x, wide}, 1), axis})});
+  EXPECT_EQ(count_ops(*program, "ConcatV2") + count_ops(*program, "BroadcastTo"), 0);
+  const std::vector<fusion::Region> regions = regions_of(*program);
+  ASSERT_EQ(regions.size(), 1U);
+  EXPECT_EQ(regions[0].inputs.size(), 2U) << regions[0].to_text();
+  EXPECT_EQ(regions[0].tensors(), (std::vector<int>{0, 0, 0, 0})) << regions[0].to_text();
+}
+
+TEST(FuseRegionsTest, AJoinStaysWhoseRegionWouldWaitForItself) {
+  Model m;
+  const Output y = m.b.op("Neg", {m.b.op("Exp", {m.feed("x", {64, 32})})});
+  const Output axis = m.b.constant(Tensor::scalar<std::int32_t>(1), "axis");
+  const Output late = m.b.op("Cumsum", {y, axis});
+  EXPECT_EQ(count_ops(*m.compiled({m.b.op("Cumsum", {m.b.concat({y, late}, 1), axis})}), "ConcatV2"), 1);
+}
+
 TEST(FuseRegionsTest, AJoinOfWhatNoRegionMakesStays) {
   Model m;
-  const Output x = m.feed("x", {64, 32});
-  const Output y = m.b.op("Neg", {m.b.op("Exp", {x})});
-  const auto program = m.compiled(
-      {m.b.op("Cumsum", {m.b.concat({x, y}, 1), m.b.constant(Tensor::scalar<std::int32_t>(0), "axis")})});
-  EXPECT_EQ(count_ops(*program, "ConcatV2"), 1);
+  const Output x = m.feed("x", {64, 32}), y = m.feed("y", {64, 32});
+  const Output axis = m.b.constant(Tensor::scalar<std::int32_t>(1), "axis");
+  EXPECT_EQ(count_ops(*m.compiled({m.b.op("Cumsum", {m.b.concat({x, y}, 1), axis})}), "ConcatV2"), 1);
+}
+
+TEST(FuseRegionsTest, ANodeByItselfReadsAndWritesParts) {
+  Model m;
+  const Output x = m.feed("x", {64, 96}), y = m.feed("y", {64, 48});
+  const Output axis = m.b.constant(Tensor::scalar<std::int32_t>(1), "axis");
+  const Output parts = m.b.op("Split", {axis, x}, {{"num_split", 2}});
+  const Output gated = m.b.mul({parts.node, 1}, y);
+  const auto program = m.compiled({m.b.op("Cumsum", {m.b.concat({gated, y}, 1), axis})});
+  EXPECT_EQ(count_ops(*program, "Split") + count_ops(*program, "ConcatV2"), 0);
+  EXPECT_EQ(count_ops(*program, "braid.Fused"), 1);
 }
 
 TEST(FuseRegionsTest, IsOffWithoutTheOption) {
