@@ -6,6 +6,11 @@
 //   Reshape(Transpose(Pack(dq, dk, dv))) of an AttentionGrad -> AttentionGrad(...; joined_shape, dq_part,
 //   ...)
 //
+// Where rows come before heads only behind the output, in a transposition, and so for its gradient, the nodes
+// write and read them in that order:
+//
+//   Transpose(Attention(...)), AttentionGrad(..., Transpose(d_output), ...) -> both with heads_inside
+//
 // So nothing is copied between the product and the attention (strided_view.h). On a device a part must begin,
 // and go on, at multiples of 16 bytes, as the kernels with tensor cores read it. It comes behind mixed
 // precision, as parts and their gradients must have one type.
@@ -45,10 +50,14 @@ class AttentionLayouts {
     const Users users(graph_);
     for (const NodeId id : graph_.topological_order())
       if (const auto join = join_of(plan_, steps_, graph_.node(id))) written += write_parts(users, *join);
-    if (read + written == 0) return;
-    prune(plan_, true);
-    plan_.note(fmt::format("{} nodes of attention read parts of wider values, {} write their gradients there",
-                           read, written));
+    if (read + written > 0) prune(plan_, true);  // readers that are left over
+    const int turned = turn_outputs();
+    if (read + written + turned == 0) return;
+    if (turned > 0) prune(plan_, true);
+    plan_.note(
+        fmt::format("{} nodes of attention read parts of wider values, {} write their gradients there, {} "
+                    "put rows before heads",
+                    read, written, turned));
   }
 
  private:
@@ -203,6 +212,100 @@ class AttentionLayouts {
     if (graph_.node(id).attrs.get(attention::kMaskGradient, false))
       replace_value(plan_, {found->gradient, mask}, {id, mask});
     return 1;
+  }
+
+  // ------------------------------------------------------------------------ rows before heads
+
+  /// Whether the node puts heads behind rows, or back.
+  bool swaps_heads(const Node& node) const {
+    static const Pattern transpose{"Transpose"};
+    const int rank = node.outputs[0].shape.rank();
+    const Tensor* order = transpose.names(node) && rank >= 3 ? graph_.known_value(node.inputs[1]) : nullptr;
+    if (!order || !is_plain(plan_, node)) return false;
+    const std::vector<std::int64_t> axes = tensor_to_int64s(*order);
+    for (int a = 0; a < rank; ++a)
+      if (axes[static_cast<std::size_t>(a)] != (a == rank - 3 ? rank - 2 : a == rank - 2 ? rank - 3 : a))
+        return false;
+    return true;
+  }
+
+  /// An attention whose output only such transpositions, and its gradient, read.
+  struct Turned {
+    NodeId forward = kNoNode, backward = kNoNode;
+    std::vector<NodeId> transpositions;
+  };
+
+  std::optional<Turned> turned(const Users& users, NodeId id) const {
+    static const Pattern attention{"braid.Attention"}, gradient{"braid.AttentionGrad"};
+    constexpr std::size_t kGradient = 3, kOutput = 4;  // inputs of the node backwards
+    const Node& node = graph_.node(id);
+    if (!attention.names(node) || !is_inner(plan_, id) || users.is_named(id) ||
+        attention::heads_inside(node.attrs) || !node.outputs[0].shape.is_static())
+      return std::nullopt;
+    Turned found{.forward = id, .transpositions = {}};
+    for (const NodeId reader : users.of(id)) {
+      const Node& user = graph_.node(reader);
+      if (!together(user, node) || user.inputs.empty()) return std::nullopt;
+      if (user.inputs[0] == ValueRef{id, 0} && swaps_heads(user) && is_inner(plan_, reader)) {
+        found.transpositions.push_back(reader);
+        continue;
+      }
+      if (!gradient.names(user) || (found.backward != kNoNode && found.backward != reader) ||
+          user.inputs[kOutput] != ValueRef{id, 0} || user.inputs[kOutput + 1] != ValueRef{id, 1})
+        return std::nullopt;
+      found.backward = reader;
+    }
+    if (found.transpositions.empty()) return std::nullopt;
+    if (found.backward == kNoNode) return found;
+    const Node& backward = graph_.node(found.backward);
+    const bool is_joined = backward.attrs.has(attention::kJoinedShape);
+    return is_joined && !users.is_named(backward.id) && is_plain(plan_, backward) &&
+                   swaps_heads(graph_.node(backward.inputs[kGradient].node))
+               ? std::optional(found)
+               : std::nullopt;
+  }
+
+  /// The node with rows before heads. What its values' places were, they stay.
+  Node with_rows_first(const Node& node) const {
+    Node made = node;
+    for (std::size_t i = 0; i < kValues; ++i) {
+      const Shape shape =
+          attention::values_shape(node.attrs, static_cast<int>(i), graph_.info(node.inputs[i]).shape);
+      Dims dims(shape.dims().begin(), shape.dims().end());
+      if (!node.attrs.has(attention::kParts[i])) {
+        const std::int64_t row = dims.back(), head = row * shape[shape.rank() - 2];
+        made.attrs.set(attention::kParts[i], Dims{0, head * shape[shape.rank() - 3], head, row});
+      }
+      std::swap(dims[dims.size() - 3], dims[dims.size() - 2]);
+      made.attrs.set(attention::kPartShapes[i], dims);
+    }
+    made.attrs.set("heads_inside", true);
+    return made;
+  }
+
+  int turn_outputs() {
+    int count = 0;
+    for (const NodeId id : graph_.topological_order()) {
+      if (graph_.node(id).removed) continue;
+      const auto found = turned(Users(graph_), id);
+      if (!found) continue;
+      ++count;
+      const NodeId forward =
+          add_node(graph_, with_rows_first(graph_.node(id)), graph_.node(id).name + "/rows");
+      take_place(plan_, id, forward);
+      for (const NodeId transposition : found->transpositions)
+        replace_with(plan_, transposition, {forward, 0});
+      if (found->backward == kNoNode) continue;
+      Node made = with_rows_first(graph_.node(found->backward));
+      made.inputs[3] = graph_.node(made.inputs[3].node).inputs[0];
+      made.inputs[4] = {forward, 0};
+      made.inputs[5] = {forward, 1};
+      const NodeId backward = add_node(graph_, std::move(made), graph_.node(found->backward).name + "/rows");
+      take_place(plan_, found->backward, backward);
+      for (int o = 0; o < static_cast<int>(graph_.node(backward).outputs.size()); ++o)
+        replace_value(plan_, {found->backward, o}, {backward, o});
+    }
+    return count;
   }
 
   Plan& plan_;

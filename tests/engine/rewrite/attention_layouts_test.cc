@@ -117,6 +117,9 @@ TEST(AttentionLayoutsTest, WhatOneProductMakesIsReadAndWrittenThere) {
     ASSERT_TRUE(forward && backward);
     for (const char* const part : attention::kParts) EXPECT_TRUE(forward->attrs.has(part)) << part;
     EXPECT_TRUE(backward->attrs.has(attention::kJoinedShape));
+    EXPECT_TRUE(attention::heads_inside(forward->attrs)) << "rows before heads, as they are read";
+    EXPECT_TRUE(attention::heads_inside(backward->attrs));
+    EXPECT_EQ(count_ops(*program, "Transpose"), 0);
     expect_same_values(model.made(), *program);
   }
 }
@@ -142,6 +145,8 @@ TEST(AttentionLayoutsTest, AQueryThatIsComputedIsReadWhereItIs) {
   EXPECT_FALSE(forward->attrs.has(attention::kParts[0]));
   EXPECT_TRUE(forward->attrs.has(attention::kParts[2]));
   EXPECT_FALSE(backward->attrs.has(attention::kJoinedShape));
+  EXPECT_FALSE(attention::heads_inside(forward->attrs))
+      << "gradients that are not joined stay in their order";
   expect_same_values(model.made(), *program);
 }
 
