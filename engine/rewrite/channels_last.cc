@@ -9,9 +9,10 @@
 //
 // T moves channels to the front, T' to the end. So transpositions move down until they meet their opposite,
 // or a node that wants channels first, such as a flattening. Only T moves: of images of a convolution, with
-// one axis to three (places may be counted by other axes on the way). An elementwise node takes channels last
-// where at least half of its large operands are ready so. Only in graphs with such convolutions. Where
-// regions are made, group norm reads channels that are last, too (image_groups.h).
+// one axis to three (places may be counted by other axes on the way); of those with one, what the user has
+// turned for a convolution, too. An elementwise node takes channels last where at least half of its large
+// operands are ready so. Only in graphs with such convolutions. Where regions are made, group norm reads
+// channels that are last, too (image_groups.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -95,6 +96,7 @@ class ChannelsLast : private ImageValues {
           return convolution.names(graph_.node(id)) && image_op(graph_.node(id)) && is_ready(graph_.node(id));
         }))
       return;
+    for (const NodeId id : nodes) count_swaps(graph_.node(id));
     run_rules(plan_, {.rules = rules(), .text = [](const std::vector<int>& applied) {
                         return fmt::format(
                             "{} nodes of images and {} nodes between them have their channels last",
@@ -129,6 +131,18 @@ class ChannelsLast : private ImageValues {
             rule("gather", {"GatherV2", "braid.GatherGrad"}, &ChannelsLast::sink_gather),
             rule("reshape", {"Reshape", "Squeeze", "ExpandDims", "braid.ReshapeLike"},
                  &ChannelsLast::sink_reshape)};
+  }
+
+  /// Sequences of channels that the user has turned for a convolution, whose unit axis they get, are images.
+  void count_swaps(const Node& node) {
+    static const Pattern view{"Reshape", "Squeeze", "ExpandDims", "braid.ReshapeLike"};
+    const std::optional<ImageOp> op = image_op(node);
+    if (!op || !is_ready(node)) return;
+    for (const int image : op->images) {
+      const Node* from = &graph_.node(node.inputs[static_cast<std::size_t>(image)].node);
+      while (view.names(*from) && is_ready(*from)) from = &graph_.node(from->inputs[0].node);
+      if (is_ready(*from) && order_of(*from) == channels_to_front(3)) count_as_front(from->id);
+    }
   }
 
   bool is_ready(const Node& node) const {

@@ -38,9 +38,12 @@ class ImageValues {
   std::optional<std::vector<std::int64_t>> known(ValueRef value) const;
   /// The order of a Transpose, if the node is one.
   std::optional<Order> order_of(const Node& node) const;
-  /// What T was applied to, if `value` is T of something. Swaps of two axes that this class has not made are
-  /// none: they are common in what is no image.
+  /// What T was applied to, if `value` is T of something. Swaps of two axes that this class has not made, and
+  /// does not count, are none: they are common in what is no image.
   std::optional<ValueRef> behind(ValueRef value) const;
+
+  /// From now on this swap of two axes counts as T.
+  void count_as_front(NodeId swap) { made_.insert(swap); }
 
   /// New nodes, on the stream and device of `like`.
   NodeId add(Node node, const std::string& name);

@@ -165,6 +165,21 @@ class FirstModel {
     h_ = b_.op("ExpandDims", {sum, number(2)});
   }
 
+  /// Places [n, t, c] that are turned for convolutions of one axis, and back.
+  void turned_sequence(std::int64_t kernel) {
+    const std::int64_t n = shape_[0], t = shape_[2] * shape_[3], c = channels();
+    const Output places = b_.op("Tanh", {b_.reshape(h_, {n, t, c})});
+    h_ = b_.op("ExpandDims", {b_.op("Transpose", {places, ints({0, 2, 1})}), number(2)});
+    shape_ = Shape{n, c, 1, t};
+    convolution(c, kernel, 1);
+    bias(false);
+    gate();
+    convolution(c, kernel, 1);
+    const Output line = b_.op("Squeeze", {h_}, {{"squeeze_dims", Ints{2}}});
+    const Output back = b_.op("Neg", {b_.op("Transpose", {line, ints({0, 2, 1})})});
+    h_ = b_.reshape(back, {n, channels(), 1, t});
+  }
+
   Towers finished(bool flat) {
     Output rows =
         flat ? b_.reshape(h_, {shape_[0], shape_.elements() / shape_[0]}) : b_.op("Mean", {h_, ints({2, 3})});
@@ -266,6 +281,19 @@ TEST(ChannelsLastTest, SeriesWithOneAxisDoToo) {
   expect_variables_of_a_step(made, *program);
 }
 
+TEST(ChannelsLastTest, SequencesThatTheUserTurnsDoToo) {
+  for (const std::int64_t kernel : {1, 3}) {
+    FirstModel model({2, 4, 1, 7});
+    model.turned_sequence(kernel);
+    model.turned_sequence(kernel);
+    const Towers made = model.finished(false);
+    const auto program = compile_for(made);
+    EXPECT_EQ(nodes_with_channels_first(*program), 0);
+    EXPECT_EQ(transposed_elements(*program), 0) << kernel;
+    expect_variables_of_a_step(made, *program);
+  }
+}
+
 TEST(ChannelsLastTest, GroupNormReadsThemWhereRegionsAreMade) {
   FirstModel model({2, 3, 6, 5});
   for (const std::int64_t groups : {4, 1, 2}) {
@@ -300,7 +328,10 @@ TEST(ChannelsLastTest, RandomModelsMeanTheSame) {
     };
     FirstModel model({1 + below(3), 1 + below(4), 1 + below(6), 1 + below(6)});
     for (std::int64_t layer = 0, layers = 2 + below(7); layer < layers; ++layer) {
-      switch (below(17)) {
+      switch (below(18)) {
+        case 17:
+          model.turned_sequence(1 + 2 * below(2));
+          break;
         case 0:
         case 1:
           model.convolution(1 + below(5), 1 + 2 * below(2), 1 + below(2));
