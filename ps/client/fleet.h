@@ -87,6 +87,9 @@ void start_pull(Fleet& fleet, const PullRequest& request, PsClient::Done done, c
 void start_push(Fleet& fleet, const PushRequest& request, PsClient::Done done, const WaitContext& wait);
 void start_assign(Fleet& fleet, int table, std::span<const float> values, PsClient::Done done,
                   const WaitContext& wait);
+/// Rows with their slots and steps of last use.
+void start_write(Fleet& fleet, const std::vector<OrderedPush>& rows, PsClient::Done done,
+                 const WaitContext& wait);
 /// Ends when all servers have initial values; `version` falls to the number of rounds that are applied to
 /// every table.
 void start_wait_initialized(Fleet& fleet, std::shared_ptr<std::atomic<std::uint64_t>> version,

@@ -260,6 +260,10 @@ void PsClient::push(PushRequest request, const WaitContext& wait) {
   run_blocking([&](Done done) { start_push(impl_->fleet, request, std::move(done), wait); });
 }
 
+void PsClient::write_rows_async(std::vector<OrderedPush> rows, Done done, const WaitContext& wait) {
+  start_write(impl_->fleet, rows, std::move(done), wait);
+}
+
 void PsClient::set_trial(bool on) { impl_->fleet.trial = on; }
 
 void PsClient::read_dense(std::string_view name, std::span<float> out, const WaitContext& wait) {

@@ -198,6 +198,10 @@ class PsClient {
   /// which push_counts() tells apart.
   void push_async(PushRequest request, Done done, const WaitContext& wait);
   void push(PushRequest request, const WaitContext& wait);
+  /// Rows whose home this worker is (TableSet::cached, ASP) go back to the servers, with their slots.
+  /// `rows.gradients`: [keys, width + 1], the last number the low half of the step that used the row last, as
+  /// it is. Within a server and table keys may lie in any order, each once. leave() waits for it.
+  void write_rows_async(std::vector<OrderedPush> rows, Done done, const WaitContext& wait);
   /// A whole dense table as it is now, [elements], whatever the round.
   void read_dense(std::string_view name, std::span<float> out, const WaitContext& wait);
 

@@ -84,8 +84,9 @@ void add_sparse(Fleet& fleet, const SparsePush& push, PushState& state) {
   }
 }
 
-void add_ordered(const Fleet& fleet, const OrderedPush& push, PushState& state) {
-  const std::size_t dim = check_ordered(fleet, push.keys, "push"), tables = push.keys.tables.size();
+/// `dim`: numbers of a row.
+void add_ordered(const OrderedPush& push, std::size_t dim, bool names_all, PushState& state) {
+  const std::size_t tables = push.keys.tables.size();
   const std::int64_t* keys = push.keys.keys;
   const float* rows = push.gradients;
   for (std::size_t s = 0; s < state.servers.size(); ++s) {
@@ -94,10 +95,11 @@ void add_ordered(const Fleet& fleet, const OrderedPush& push, PushState& state) 
     for (std::size_t t = 0; t < tables; ++t) {
       const auto count = static_cast<std::uint64_t>(push.keys.counts[s * tables + t]);
       all += count;
-      server.head.sparse.push_back(
-          {static_cast<std::uint32_t>(push.keys.tables[t]), static_cast<std::uint32_t>(dim), count});
+      if (count != 0 || names_all)
+        server.head.sparse.push_back(
+            {static_cast<std::uint32_t>(push.keys.tables[t]), static_cast<std::uint32_t>(dim), count});
     }
-    server.concerned = true;
+    server.concerned = server.concerned || names_all || all != 0;
     if (all == 0) continue;
     server.keys.push_back(std::as_bytes(std::span(keys, all)));
     server.rows.push_back(std::as_bytes(std::span(rows, all * dim)));
@@ -162,7 +164,8 @@ void start_push(Fleet& fleet, const PushRequest& request, PsClient::Done done, c
       throw InvalidArgument("[ps] a push has rows by ordered keys and by others");
     for (const DensePush& push : request.dense) add_dense(fleet, push.table, push.gradient, *state);
     for (const SparsePush& push : request.sparse) add_sparse(fleet, push, *state);
-    for (const OrderedPush& push : request.ordered) add_ordered(fleet, push, *state);
+    for (const OrderedPush& push : request.ordered)
+      add_ordered(push, check_ordered(fleet, push.keys, "push"), true, *state);
   } catch (...) {
     return done(capture_current_exception());
   }
@@ -182,6 +185,30 @@ void start_assign(Fleet& fleet, int table, std::span<const float> values, PsClie
   state->servers.resize(fleet.links.size());
   add_dense(fleet, table, values, *state);
   start(fleet, MessageType::Assign, "initial values", state, std::move(done), wait);
+}
+
+void start_write(Fleet& fleet, const std::vector<OrderedPush>& rows, PsClient::Done done,
+                 const WaitContext& wait) {
+  auto state = std::make_shared<PushState>();
+  try {
+    fleet.require_tables();
+    state->servers.resize(fleet.links.size());
+    for (PushPart& server : state->servers) server.head.trial = fleet.trial;
+    for (const OrderedPush& write : rows) {
+      check_ordered(fleet, write.keys, "write");
+      add_ordered(write, row_width_of(fleet, write.keys) + 1, false, *state);
+    }
+  } catch (...) {
+    return done(capture_current_exception());
+  }
+  fleet.pushes.begin();
+  start(
+      fleet, MessageType::Assign, "rows that go back", state,
+      [&fleet, done = std::move(done)](ErrorPtr error) {
+        done(std::move(error));
+        fleet.pushes.end();
+      },
+      wait);
 }
 
 }  // namespace braid::ps

@@ -158,8 +158,8 @@ class DataService {
     const PushHead head = decode_push(message.meta);
     if (!admitted(head.sender, message, responder, connection)) return;
     AssignJob job{head.sender, {}, message.payload.keep_alive, {}};
-    std::vector<SparsePart> none;
-    locate(head, payload_of(message), job.dense, none);
+    job.trial = head.trial;
+    locate(head, payload_of(message), job.dense, job.rows);
     auto shared = std::make_shared<Responder>(std::move(responder));
     job.done = [shared, type = message.type](ErrorPtr error) {
       ReplyHead reply;

@@ -114,12 +114,15 @@ struct PullJob {
   std::function<void(PullAnswer)> done;
 };
 
-/// The chief's initial values of some dense tables.
+/// The chief's initial values of some dense tables; or rows that come back from the worker that was their
+/// home: a row is its values, its slots, and the low half of the step that used it last, as it is.
 struct AssignJob {
   Sender sender;
   std::vector<DensePart> dense;
   std::shared_ptr<const void> hold;
   std::function<void(ErrorPtr)> done;
+  std::vector<SparsePart> rows = {};
+  bool trial = false;  // for its time alone
 };
 
 }  // namespace braid::ps

@@ -59,6 +59,7 @@ void ServerCore::assign(AssignJob job_in) {
   try {
     std::lock_guard lock(mutex_);
     require(job->sender);
+    if (!job->rows.empty()) return write(job);
     if (job->sender.worker != 0)
       throw InvalidArgument(fmt::format("[ps] server {}: worker {} sets initial values, which worker 0 does",
                                         options_.index, job->sender.worker));
@@ -80,6 +81,23 @@ void ServerCore::assign(AssignJob job_in) {
     counters_->add(Count::RequestsRefused);
     job->done(capture_current_exception());
   }
+}
+
+/// Of the worker that is their home, in the order of its requests.
+void ServerCore::write(const std::shared_ptr<AssignJob>& job) {
+  if (!tables_) throw InvalidArgument("[ps] rows come back before create_tables");
+  tables_->check_written(job->rows);
+  if (job->trial) return job->done(nullptr);
+  for (const SparsePart& part : job->rows)
+    counters_->add(Count::BytesReceived,
+                   part.keys.size() * (sizeof(std::int64_t) + part.dim * sizeof(float)));
+  table_threads_.post(
+      [tables = tables_, job, counters = counters_](int thread) {
+        std::int64_t made = 0;
+        for (const SparsePart& part : job->rows) made += tables->write(thread, part);
+        counters->add(Count::RowsMade, static_cast<std::uint64_t>(made));
+      },
+      [job](ErrorPtr error) { job->done(std::move(error)); });
 }
 
 void ServerCore::push(PushJob job_in) {

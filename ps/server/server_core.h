@@ -139,6 +139,7 @@ class ServerCore {
 
   ErrorPtr admit(const Sender& sender) const;
   void break_off(ErrorPtr error);  // REQUIRES: mutex_
+  void write(const std::shared_ptr<AssignJob>& job);
   void check_room(const TableSet& set) const;
   void require(const Sender& sender) const;
   /// A step's gradients of all workers make one update.

@@ -95,6 +95,16 @@ void ServerTables::check_pull(const PullJob& job) const {
     throw InvalidArgument("[ps] a pull of changed rows, of tables that are not declared as cached");
 }
 
+void ServerTables::check_written(const std::vector<SparsePart>& rows) const {
+  if (!set_.cached || set_.consistency != Consistency::Asp)
+    throw InvalidArgument("[ps] rows come back, of tables whose home is no worker");
+  for (SparsePart part : rows) {
+    if (part.dim == 0) throw InvalidArgument("[ps] rows come back without a step");
+    --part.dim;
+    check_part(part, true);
+  }
+}
+
 void ServerTables::positions_of(int thread, const SparsePart& part, std::vector<std::uint32_t>& out) const {
   const std::span<const std::int64_t> keys = part.keys;
   if (threads_ == 1) {
@@ -236,6 +246,12 @@ void ServerTables::assign(int thread, const DensePart& part) {
   DenseTable& table = *dense_[part.table];
   for (std::int64_t block = 0; block < table.blocks(); ++block)
     if (owns_block(thread, part.table, block)) table.assign(block, part.values.data());
+}
+
+std::int64_t ServerTables::write(int thread, const SparsePart& part) {
+  std::vector<std::uint32_t> positions;
+  positions_of(thread, part, positions);
+  return sparse(part.table, thread).write(part.keys, positions, part.rows);
 }
 
 }  // namespace braid::ps

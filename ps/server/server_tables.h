@@ -74,6 +74,7 @@ class ServerTables {
   void check(const std::vector<DensePart>& dense,
              const std::vector<SparsePart>& sparse) const;  // a table once
   void check_pull(const PullJob& job) const;
+  void check_written(const std::vector<SparsePart>& rows) const;
 
   PullWork begin_pull(const PullJob& job, BufferPool& pool) const;
   /// Result: rows made.
@@ -84,6 +85,8 @@ class ServerTables {
   /// One push on its own.
   std::int64_t apply(int thread, const PushJob& push);
   void assign(int thread, const DensePart& part);
+  /// Rows of a worker that was their home. Result: rows made.
+  std::int64_t write(int thread, const SparsePart& part);
 
   /// Null when this server holds nothing of it.
   DenseTable* dense(std::uint32_t dense) const { return dense_[dense].get(); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 #include "base/error.h"
@@ -240,6 +241,18 @@ std::int64_t SparseTable::apply(const PreparedUpdate& update, std::uint64_t step
         });
   }
   return rows() - rows_before;
+}
+
+std::int64_t SparseTable::write(std::span<const std::int64_t> keys, std::span<const std::uint32_t> positions,
+                                const float* rows) {
+  const std::size_t width = row_floats();
+  const std::int64_t rows_before = this->rows();
+  for (const std::uint32_t position : positions) {
+    const float* const from = rows + position * (width + 1);
+    begin(std::bit_cast<std::uint32_t>(from[width]));
+    std::memcpy(store_.row(used_row(keys[position])), from, width * sizeof(float));
+  }
+  return this->rows() - rows_before;
 }
 
 void SparseTable::append_to(SparseRows& out) const {

@@ -72,6 +72,11 @@ class SparseTable {
   std::int64_t apply(const PreparedUpdate& update, std::uint64_t step,
                      std::span<const SparseGradient> gradients);
 
+  /// The row of keys[p] becomes rows[p] ([keys, floats(true) + 1]: values, slots, and the low half of the
+  /// step that used it last), for each p of `positions`. Result: rows made.
+  std::int64_t write(std::span<const std::int64_t> keys, std::span<const std::uint32_t> positions,
+                     const float* rows);
+
   /// Appends all rows, in the order in which they were made.
   void append_to(SparseRows& out) const;
 

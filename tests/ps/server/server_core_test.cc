@@ -1,5 +1,8 @@
 #include <gmock/gmock.h>
 
+#include <bit>
+#include <map>
+
 #include "base/metrics.h"
 #include "tests/ps/server/core_fixture.h"
 #include "tests/support/message_of.h"
@@ -490,6 +493,34 @@ TEST_F(ServerCoreTest, BadPartsAreRefusedAndNothingIsHalfApplied) {
   EXPECT_EQ(first_value(0, 0), 0.0F);
   EXPECT_EQ(push(push_job(0, 0, 1.0F)).result, PushResult::Applied);
   EXPECT_EQ(count(Count::RequestsRefused), 4U);
+}
+
+TEST_F(ServerCoreTest, RowsComeBackFromTheWorkerThatIsTheirHome) {
+  const std::vector<std::int64_t> keys{7, 8};
+  const std::vector<float> rows{1.5F, 2.5F, std::bit_cast<float>(30U), 3.5F, 4.5F, std::bit_cast<float>(20U)};
+  const auto write = [&](std::uint32_t width) {
+    std::promise<ErrorPtr> answer;
+    core_->assign({sender(0),
+                   {},
+                   nullptr,
+                   [&](ErrorPtr error) { answer.set_value(std::move(error)); },
+                   {{0, width, keys, rows.data()}}});
+    return answer.get_future().get();
+  };
+  start_core(1, Consistency::Bsp);
+  start_job();
+  EXPECT_THAT(write(3)->message, HasSubstr("tables whose home is no worker"));
+  set_.cached = true;
+  start_core(1, Consistency::Asp);
+  start_job();
+  EXPECT_THAT(write(2)->message, HasSubstr("its rows have 2 elements, not 1"));
+  EXPECT_EQ(write(3), nullptr);
+  const auto snapshot = core_->snapshot(sender(0), 31, WaitContext::with_timeout(std::chrono::seconds(10)));
+  std::map<std::int64_t, std::pair<float, std::uint64_t>> found;
+  const SparseRows all = snapshot->sparse(0);
+  for (std::size_t i = 0; i < all.keys.size(); ++i)
+    found[all.keys[i]] = {all.values[2 * i + 1], all.last_use[i]};
+  EXPECT_EQ(found, (decltype(found){{7, {2.5F, 30U}}, {8, {4.5F, 20U}}}));
 }
 
 TEST_F(ServerCoreTest, CutWaitsForExactlyTheStepAndNamesTheLate) {
