@@ -2,9 +2,10 @@
 // braid.GatherMany each, and of braid.Bag nodes that pool alike with one braid.BagMany. A group has one type,
 // the same control inputs, and as many gathers before each
 // member, so that none waits for another; whoever put two on different streams keeps them apart. Left alone
-// are gathers after a write of a variable (their tables may be written before or after them, so one order for
-// all might not exist), fed ones, and those that others are colocated with;
-// policy EMBEDDING, which spreads tables over streams, keeps all gathers. A rule of groups (rule.h).
+// are gathers after writes of variables (their tables may be written before or after them, so one order for
+// all might not exist), unless one node alone makes all writes before them, the same for all; fed ones, and
+// those that others are colocated with; policy EMBEDDING, which spreads tables over streams, keeps all
+// gathers. A rule of groups (rule.h).
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -42,12 +43,15 @@ class GatherGroups {
   }
 
  private:
+  static constexpr NodeId kSeveral = -2;
+
   struct Key {
     int depth;  // gathers on the longest path to it
     DType dtype;
     int stream;
     NodeId colocate_with;
     std::string device;
+    NodeId writer;  // that all writes before it are of; kNoNode: there are none
     std::vector<NodeId> control_inputs;
     std::string op, pooling;
     bool ragged, weighted;
@@ -56,7 +60,8 @@ class GatherGroups {
 
   /// None for a gather that stays alone.
   std::optional<Key> key_of(const Node& node) const {
-    if (after_write_[static_cast<std::size_t>(node.id)] || awaited_.contains(node.id) || plan_.is_fed(node) ||
+    const NodeId writer = writers_[static_cast<std::size_t>(node.id)];
+    if (writer == kSeveral || awaited_.contains(node.id) || plan_.is_fed(node) ||
         plan_.domain_of(node.id) != Domain::Device || graph_.known_value({node.id, 0}))
       return std::nullopt;
     Key key{depths_[static_cast<std::size_t>(node.id)],
@@ -64,6 +69,7 @@ class GatherGroups {
             node.stream,
             node.colocate_with,
             node.device,
+            writer,
             node.control_inputs,
             node.op->name,
             node.attrs.get(kPooling, std::string()),
@@ -82,7 +88,7 @@ class GatherGroups {
 
   void find_depths() {
     depths_.assign(static_cast<std::size_t>(graph_.size()), 0);
-    after_write_.assign(depths_.size(), 0);
+    writers_.assign(depths_.size(), kNoNode);
     awaited_.insert(plan_.targets.begin(), plan_.targets.end());
     for (NodeId id = 0; id < graph_.size(); ++id) {
       const Node& node = graph_.node(id);
@@ -93,12 +99,16 @@ class GatherGroups {
     for (const NodeId id : order_) {
       const Node& node = graph_.node(id);
       int& depth = depths_[static_cast<std::size_t>(id)];
-      char& late = after_write_[static_cast<std::size_t>(id)];
+      NodeId& writer = writers_[static_cast<std::size_t>(id)];
+      const auto add_writer = [&](NodeId its) {
+        if (its != kNoNode && its != writer) writer = writer == kNoNode ? its : kSeveral;
+      };
       const auto follow = [&](NodeId from) {
         const Node& before = graph_.node(from);
         if (before.removed || plan_.is_fed(before)) return;
         depth = std::max(depth, depths_[static_cast<std::size_t>(from)] + (gather().names(before) ? 1 : 0));
-        late = static_cast<char>(late | after_write_[static_cast<std::size_t>(from)] | writes(*before.op));
+        add_writer(writers_[static_cast<std::size_t>(from)]);
+        if (writes(*before.op)) add_writer(from);
       };
       for (const ValueRef input : node.inputs) follow(input.node);
       for (const NodeId control : node.control_inputs) follow(control);
@@ -142,9 +152,9 @@ class GatherGroups {
   Plan& plan_;
   Graph& graph_;
   const std::vector<NodeId> order_ = graph_.topological_order();
-  std::vector<int> depths_;        // by node
-  std::vector<char> after_write_;  // the same: whether a write of a variable comes before it
-  std::set<NodeId> awaited_;       // targets, and nodes that others wait for or are colocated with
+  std::vector<int> depths_;      // by node
+  std::vector<NodeId> writers_;  // the same: as Key::writer, or kSeveral
+  std::set<NodeId> awaited_;     // targets, and nodes that others wait for or are colocated with
 };
 
 }  // namespace
