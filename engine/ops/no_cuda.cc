@@ -1,6 +1,7 @@
 // Stands in for the CUDA kernels where the CUDA Toolkit was not found: no op gets one.
 #include "engine/ir/op.h"
 #include "engine/ops/common/device_boxes.h"
+#include "engine/ops/common/home_swap.h"
 
 namespace braid {
 
@@ -8,5 +9,6 @@ void register_cuda_kernels(OpRegistry&);
 void register_cuda_kernels(OpRegistry&) {}
 
 PreparedKernel device_box_kernel(const PrepareContext& c, BoxPlan) { c.fail("this build has no CUDA"); }
+PreparedKernel device_home_swap(const PrepareContext& c, HomeSwapSpec) { c.fail("this build has no CUDA"); }
 
 }  // namespace braid

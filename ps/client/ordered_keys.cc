@@ -64,6 +64,11 @@ std::uint32_t find_distinct(std::span<const IdList> lists, int servers, std::uin
   return used;
 }
 
+void write_places(std::int64_t n, const Scratch& s, const KeyOrder& out) {
+  for (std::int64_t p = 0; p < n; ++p)
+    out.places[p] = s.number[p] == kNone ? 0 : static_cast<std::int32_t>(s.place[s.number[p]]);
+}
+
 /// Positions by place, a counting sort.
 void sort_entries(std::int64_t n, std::uint32_t used, const Scratch& s, const KeyOrder& out) {
   std::uint32_t* const counted = s.slots;  // no longer used; as long as there are places
@@ -146,7 +151,10 @@ void order_keys(std::span<const IdList> lists, int tables, int servers, const Ke
       s.place[next++] = place;
     }
   std::fill(out.keys + used, out.keys + n, std::int64_t{0});
-  sort_entries(n, used, s, out);
+  if (out.entries != nullptr)
+    sort_entries(n, used, s, out);
+  else
+    write_places(n, s, out);
 }
 
 }  // namespace braid::ps

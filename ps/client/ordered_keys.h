@@ -18,10 +18,11 @@ struct IdList {
 
 /// n: the ids of all lists together. Positions count through the lists.
 struct KeyOrder {
-  std::int64_t* keys = nullptr;     // [n]: the distinct keys of server 0's table 0, its table 1, ...; then 0
-  std::int64_t* counts = nullptr;   // [servers, tables]: how many of them
-  std::int32_t* places = nullptr;   // [n]: where an id's key lies in `keys`; 0 of no id
-  std::int64_t* entries = nullptr;  // [n]: place << 32 | position, rising; then -1, for as many as are no ids
+  std::int64_t* keys = nullptr;    // [n]: the distinct keys of server 0's table 0, its table 1, ...; then 0
+  std::int64_t* counts = nullptr;  // [servers, tables]: how many of them
+  std::int32_t* places = nullptr;  // [n]: where an id's key lies in `keys`; 0 of no id
+  /// [n]: place << 32 | position, rising; then -1, for as many as are no ids. Null: nobody wants to know.
+  std::int64_t* entries = nullptr;
 };
 
 std::size_t order_scratch_bytes(std::int64_t n, int tables, int servers);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "worker/checkpoint/restored_values.h"
+#include "worker/strategies/home_tables.h"
 #include "worker/strategies/ids_ahead.h"
 
 namespace braid::worker {
@@ -139,7 +140,8 @@ CheckpointInfo Checkpointer::write(const std::filesystem::path& temporary, std::
   meta.attributes = attributes;
   meta.attributes["strategy"] = std::string(strategy_.name());
   for (const auto& name : runtime_.variables().names())
-    if (!strategy_.saves_local_variable(name) && !is_of_ids_ahead(name))  // servers do not know shapes
+    if (!strategy_.saves_local_variable(name) && !is_of_ids_ahead(name) &&
+        !is_home_variable(name))  // servers do not know shapes
       meta.attributes["shape/" + strategy_.model_name(name)] = dims_text(whole_dims(name));
   return store_.commit(temporary, meta, shards);
 }

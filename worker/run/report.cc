@@ -20,7 +20,7 @@
 #include "worker/run/replicas.h"
 #include "worker/run/run_directory.h"
 #include "worker/step/loss_scale.h"
-#include "worker/strategies/cached_rows.h"
+#include "worker/strategies/kept_rows.h"
 #include "worker/strategies/strategy.h"
 #include "worker/watch/activity.h"
 #include "worker/watch/monitor.h"
@@ -227,7 +227,7 @@ void RunReport::print_streams() const {
       (run_.options.role + ": time per stream during steps\n" + Monitor::stream_table(activity_, seconds_))
           .c_str(),
       stdout);
-  if (const CachedRows* cache = run_.runtime.services().find<CachedRows>())
+  if (const KeptRows* cache = run_.runtime.services().find<KeptRows>())
     if (const std::string text = cache->text(); !text.empty()) fmt::print("{}\n", text);
   if (rows_)
     if (const std::string text = reads_text(rows_->reads()); !text.empty()) fmt::print("{}\n", text);

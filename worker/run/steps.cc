@@ -12,7 +12,7 @@
 #include "engine/exec/trace.h"
 #include "proto/job.pb.h"
 #include "worker/job/schedule.h"
-#include "worker/strategies/cached_rows.h"
+#include "worker/strategies/kept_rows.h"
 #include "worker/strategies/step_services.h"
 #include "worker/watch/monitor.h"
 
@@ -32,7 +32,7 @@ TrainingSteps::TrainingSteps(const RunContext& run, BuiltStep& built, const RunI
 void TrainingSteps::begin(std::uint64_t first, std::uint64_t job_step) {
   next_ = done_ = first;
   job_step_ = job_step;
-  if (const CachedRows* cache = run_.runtime.services().find<CachedRows>())
+  if (const KeptRows* cache = run_.runtime.services().find<KeptRows>())
     cache->publish(run_.monitor.registry());
   if (!run_.job.staging().enabled()) return;
   make_stage();

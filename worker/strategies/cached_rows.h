@@ -17,14 +17,11 @@
 #include "ps/client/cache_choice.h"
 #include "ps/client/ps_client.h"
 #include "ps/client/row_cache.h"
-
-namespace braid {
-class MetricsRegistry;
-}
+#include "worker/strategies/kept_rows.h"
 
 namespace braid::worker {
 
-class CachedRows : public std::enable_shared_from_this<CachedRows> {
+class CachedRows : public KeptRows {
  public:
   using Done = ps::PsClient::Done;
 
@@ -44,12 +41,9 @@ class CachedRows : public std::enable_shared_from_this<CachedRows> {
   /// No row is here, and nothing has been counted. REQUIRES: no step is under way.
   void clear();
 
-  /// Of all groups.
-  ps::CacheCounts counts() const;
-  /// For people, in a line; empty before the first step.
-  std::string text() const;
-  /// Its counts are metrics of the process, as long as it lives.
-  void publish(MetricsRegistry& registry) const;
+  ps::CacheCounts counts() const override;
+  std::string text() const override;
+  std::optional<std::uint64_t> used_steps() const override;
 
  private:
   struct Call;

@@ -15,6 +15,25 @@ bool is_index(DType dtype) { return dtype == DType::Int32 || dtype == DType::Int
 
 }  // namespace
 
+NodeId add_row_keys(TrainingGraph& training, std::int64_t dim, const std::vector<std::vector<NodeId>>& tables,
+                    std::int64_t servers, bool entries) {
+  Graph& graph = training.graph;
+  std::vector<ValueRef> ids;
+  Ints lists, padded;
+  for (std::size_t t = 0; t < tables.size(); ++t)
+    for (const NodeId gather : tables[t]) {
+      ids.push_back(known_ids_of(graph, gather));
+      lists.push_back(static_cast<std::int64_t>(t));
+      padded.push_back(ids.back() == graph.node(gather).inputs[1] ? 0 : 1);
+    }
+  const NodeId keys =
+      add_node(graph, "braid.PsKeys", "ps/keys" + std::to_string(dim), std::move(ids),
+               {{"lists", lists}, {"padded", padded}, {"servers", servers}, {"entries", entries}})
+          .node;
+  training.ahead.push_back(graph.node(keys).name);
+  return keys;
+}
+
 bool OrderedRows::can_take(const Graph& graph, const VariableGradient& gradient) {
   if (!gradient.slices || !is_read_by_gathers_only(graph, gradient.variable)) return false;
   const std::vector<NodeId> gathers = gathers_of(graph, gradient.variable.handle);
@@ -44,18 +63,9 @@ std::vector<std::vector<int>> OrderedRows::tables() const {
 }
 
 void OrderedRows::add_keys(Group& group) {
-  std::vector<ValueRef> ids;
-  Ints lists, padded;
-  for (std::size_t t = 0; t < group.tables.size(); ++t)
-    for (const NodeId gather : group.tables[t].gathers) {
-      ids.push_back(known_ids_of(graph_, gather));
-      lists.push_back(static_cast<std::int64_t>(t));
-      padded.push_back(ids.back() == graph_.node(gather).inputs[1] ? 0 : 1);
-    }
-  group.keys = add_node(graph_, "braid.PsKeys", "ps/keys" + std::to_string(group.dim), std::move(ids),
-                        {{"lists", lists}, {"padded", padded}, {"servers", options_.servers}})
-                   .node;
-  training_.ahead.push_back(graph_.node(group.keys).name);
+  std::vector<std::vector<NodeId>> gathers;
+  for (const Table& table : group.tables) gathers.push_back(table.gathers);
+  group.keys = add_row_keys(training_, group.dim, gathers, options_.servers);
 }
 
 /// Where the cache has the step's rows is found out beside the step before.

@@ -21,6 +21,11 @@
 
 namespace braid::worker {
 
+/// The keys of a batch's ids (braid.PsKeys), made in its stage. `tables`: the gathers of each. `entries`:
+/// which ids a key has is wanted, too.
+NodeId add_row_keys(TrainingGraph& training, std::int64_t dim, const std::vector<std::vector<NodeId>>& tables,
+                    std::int64_t servers, bool entries = true);
+
 class OrderedRows {
  public:
   struct Options {

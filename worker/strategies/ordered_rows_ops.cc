@@ -14,6 +14,7 @@
 #include "ps/client/ps_client.h"
 #include "worker/strategies/cached_rows.h"
 #include "worker/strategies/exchange_op.h"
+#include "worker/strategies/ordered_groups.h"
 #include "worker/strategies/step_services.h"
 
 namespace braid::worker {
@@ -39,7 +40,7 @@ void infer_keys(InferContext& c) {
   }
   c.output(DType::Int64, {1, n});
   c.output(DType::Int64, {servers, lists.back() + 1});
-  c.output(DType::Int64, {n});
+  c.output(DType::Int64, {c.attr("entries", true) ? n : 0});
   for (int i = 0; i < c.inputs(); ++i) c.output(DType::Int32, c.shape(i));
 }
 
@@ -48,7 +49,8 @@ PreparedKernel prepare_keys(const PrepareContext& c) {
   const Ints padded = c.attr("padded", Ints(lists.size(), 0));
   const auto servers = static_cast<int>(c.attr("servers", std::int64_t{1}));
   const auto tables = static_cast<int>(lists.back()) + 1;
-  const std::int64_t n = c.outputs[2].shape[0];
+  const std::int64_t n = c.outputs[0].shape[1];
+  const bool entries = c.attr("entries", true);
   if (n >= kEntryLimit) c.fail(std::to_string(n) + " ids are more than can be counted");
   const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
   const bool narrow = std::ranges::any_of(c.inputs, [](const auto& in) { return in.dtype != DType::Int64; });
@@ -71,9 +73,10 @@ PreparedKernel prepare_keys(const PrepareContext& c) {
       }
       ids[i] = {static_cast<int>(lists[i]), {of_input, count}, padded[i] != 0};
     }
-    ps::order_keys(ids, tables, servers,
-                   {a.out<std::int64_t>(0), a.out<std::int64_t>(1), places, a.out<std::int64_t>(2)},
-                   scratch + places_bytes + wide_bytes);
+    ps::order_keys(
+        ids, tables, servers,
+        {a.out<std::int64_t>(0), a.out<std::int64_t>(1), places, entries ? a.out<std::int64_t>(2) : nullptr},
+        scratch + places_bytes + wide_bytes);
     const std::int32_t* next = places;
     for (std::size_t i = 0; i < ids.size(); ++i) {
       std::copy_n(next, ids[i].ids.size(), a.out<std::int32_t>(static_cast<int>(i) + 3));
@@ -84,41 +87,13 @@ PreparedKernel prepare_keys(const PrepareContext& c) {
 }
 
 Cost keys_cost(const InferContext& c, std::span<const OutputInfo> outputs) {
-  Cost cost = grouping_cost(known_elements(outputs[2].shape));
+  Cost cost = grouping_cost(known_elements(outputs[0].shape));
   for (int i = 0; i < c.inputs(); ++i) cost.bytes += known_bytes({c.dtype(i), c.shape(i)});
   for (const OutputInfo& output : outputs) cost.bytes += known_bytes(output);
   return cost;
 }
 
 // ------------------------------------------------------------------------------------- PsRows and PsPushRows
-
-/// The groups of a pull or push: which tables, and where a kernel finds their keys.
-class Groups {
- public:
-  explicit Groups(const PrepareContext& c) {
-    const Ints tables = c.attr("tables", Ints{}), sizes = c.attr("group_tables", Ints{});
-    groups_.resize(sizes.size());
-    auto table = tables.begin();
-    for (std::size_t g = 0; g < sizes.size(); ++g)
-      for (std::int64_t t = 0; t < sizes[g]; ++t) groups_[g].tables.push_back(static_cast<int>(*table++));
-    for (std::size_t g = 0; g < groups_.size(); ++g)
-      groups_[g].counts = static_cast<std::size_t>(c.inputs[2 * g + 1].shape.elements());
-  }
-  std::size_t size() const { return groups_.size(); }
-  /// They live as long as this.
-  ps::OrderedKeys keys(std::size_t g, const KernelArgs& a) const {
-    return {groups_[g].tables,
-            static_cast<const std::int64_t*>(a.inputs[2 * g]),
-            {static_cast<const std::int64_t*>(a.inputs[2 * g + 1]), groups_[g].counts}};
-  }
-
- private:
-  struct Group {
-    std::vector<int> tables;
-    std::size_t counts = 0;
-  };
-  std::vector<Group> groups_;
-};
 
 /// The dense variables of a pull, or gradients of a push, from that input on.
 struct DenseParts {
@@ -160,7 +135,8 @@ PreparedKernel prepare_ordered_rows(const PrepareContext& c) {
   const DenseParts dense(c, 2 * floats.size());
   PreparedKernel kernel;
   kernel.run_async = [&client, cached, deadline, versioned, ahead, votes, fills, floats, dense,
-                      groups = std::make_shared<const Groups>(c)](const KernelArgs& a, Completion done) {
+                      groups = std::make_shared<const OrderedGroups>(c)](const KernelArgs& a,
+                                                                         Completion done) {
     ps::PullRequest request;
     for (const DenseParts::Part& part : dense.parts)
       request.dense.push_back({part.table, {static_cast<float*>(a.inputs[part.input]), part.count}});
@@ -185,7 +161,7 @@ PreparedKernel prepare_plan_rows(const PrepareContext& c) {
   for (std::size_t g = 0; g < c.attr("group_tables", Ints{}).size(); ++g)
     cached.cache(g).require_room(c.inputs[2 * g].shape.elements());
   PreparedKernel kernel;
-  kernel.run = [&cached, groups = std::make_shared<const Groups>(c)](const KernelArgs& a) {
+  kernel.run = [&cached, groups = std::make_shared<const OrderedGroups>(c)](const KernelArgs& a) {
     std::vector<ps::OrderedKeys> keys;
     for (std::size_t g = 0; g < groups->size(); ++g) keys.push_back(groups->keys(g, a));
     cached.plan(a.params->step, keys);
@@ -206,7 +182,8 @@ PreparedKernel prepare_push_rows(const PrepareContext& c) {
   const DenseParts dense(c, 3 * c.attr("group_tables", Ints{}).size());
   PreparedKernel kernel;
   kernel.run_async = [&client, cached, numbers, deadline, sequence, examples, votes, dense,
-                      groups = std::make_shared<const Groups>(c)](const KernelArgs& a, Completion done) {
+                      groups = std::make_shared<const OrderedGroups>(c)](const KernelArgs& a,
+                                                                         Completion done) {
     ps::PushRequest request;
     for (const DenseParts::Part& part : dense.parts)
       request.dense.push_back({part.table, {static_cast<const float*>(a.inputs[part.input]), part.count}});

@@ -12,6 +12,7 @@
 #include "worker/step/loss_scale.h"
 #include "worker/strategies/collective.h"
 #include "worker/strategies/expand_bags.h"
+#include "worker/strategies/home_tables.h"
 #include "worker/strategies/remote_tables.h"
 
 namespace braid::worker {
@@ -33,9 +34,10 @@ class PsAllReduceStrategy : public CollectiveStrategy {
       VariableGradient& gradient = training.gradients[g];
       if (!gradient.slices || !gradient.variable.sparse) continue;
       expand_bags(training.graph, gradient.variable, name());
-      tables_.declare(training, gradient);
       at_servers.push_back(g);
     }
+    tables_.decide_home(training);
+    for (const std::size_t g : at_servers) tables_.declare(training, training.gradients[g]);
     if (at_servers.empty())
       throw InvalidArgument(
           "strategy PS_ALLREDUCE keeps sparse tables on its servers, and this model trains none: set "
@@ -76,9 +78,12 @@ class PsAllReduceStrategy : public CollectiveStrategy {
 
   std::vector<ShardInfo> save_remote(const std::filesystem::path& directory, std::uint64_t step,
                                      const std::string& run, const WaitContext& wait) override {
+    tables_.write_back(wait);
     return peers_.servers->checkpoint(directory, step, wait, run);
   }
-  bool saves_local_variable(const std::string& name) const override { return !tables_.holds(name); }
+  bool saves_local_variable(const std::string& name) const override {
+    return !tables_.holds(name) && !is_home_variable(name);
+  }
   void finish_steps(const WaitContext& wait) override {
     CollectiveStrategy::finish_steps(wait);
     tables_.finish_steps(wait);
@@ -100,12 +105,6 @@ class PsAllReduceStrategy : public CollectiveStrategy {
   }
 
  private:
-  [[noreturn]] static void refuse_rows_alone() {
-    throw Unavailable(
-        "the servers hold rows of a run whose other variables are gone with its workers, and there is no "
-        "checkpoint of both: start the servers again, too");
-  }
-
   const Optimizers optimizers_;
   const float clip_norm_;
   RemoteTables tables_;

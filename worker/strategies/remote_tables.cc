@@ -12,9 +12,11 @@
 #include "proto/job.pb.h"
 #include "worker/checkpoint/stored_variables.h"
 #include "worker/input/batch_share.h"
+#include "worker/job/elastic.h"
 #include "worker/step/whole_updates.h"
 #include "worker/strategies/cached_rows.h"
 #include "worker/strategies/expand_bags.h"
+#include "worker/strategies/home_tables.h"
 #include "worker/strategies/ordered_rows.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/table_gathers.h"
@@ -68,6 +70,8 @@ RemoteTables::RemoteTables(const proto::Job& job, Runtime& runtime, const Peers&
       cache_rows_(job.strategy().ps().cache_rows()),
       cache_age_(job.strategy().ps().cache_age()),
       rows_may_be_dense_(job.model().has_graph()),
+      alone_(peers.world == 1 && !elastic_limits(job)),
+      steps_in_flight_(job.runtime().steps_in_flight()),
       optimizers_(job) {
   runtime.services().provide<ps::PsClient>(peers.servers);
   // Servers have tables, whose moments stay float32.
@@ -79,6 +83,21 @@ RemoteTables::RemoteTables(const proto::Job& job, Runtime& runtime, const Peers&
   set_.cached = cache_rows_ > 0;
   set_.staleness = std::max(job.strategy().staleness(), 1U);
   if (set_.consistency == ps::Consistency::Timed) set_.timed = timed_rule(job, peers.world);
+}
+
+RemoteTables::~RemoteTables() = default;
+
+void RemoteTables::decide_home(const TrainingGraph& training) {
+  if (!alone_ || cache_rows_ <= 0 || !bsp()) return;
+  auto ids = HomeTables::can_take(training);
+  if (!ids) return;
+  home_ = std::make_unique<HomeTables>(
+      runtime_, peers_.servers,
+      HomeTables::Options{.servers = peers_.servers ? peers_.servers->servers() : 1,
+                          .rows = cache_rows_,
+                          .steps = std::max<std::int64_t>(steps_in_flight_, 2)},
+      std::move(*ids));
+  set_.consistency = ps::Consistency::Asp;  // there are no rounds: nothing is pushed
 }
 
 bool RemoteTables::means() const { return bsp() || set_.consistency == ps::Consistency::Timed; }
@@ -153,6 +172,13 @@ bool RemoteTables::fit_one_bucket(const std::vector<VariableGradient>& gradients
 
 ValueRef RemoteTables::exchange(TrainingGraph& training, const std::vector<VariableGradient>& gradients,
                                 bool says_vote) {
+  if (home_) {
+    for (const VariableGradient& gradient : gradients) {
+      const int table = sparse_.at(gradient.variable.name);
+      home_->add(gradient, table, set_.optimizer_of(set_.sparse[static_cast<std::size_t>(table)].group));
+    }
+    return home_->finish(training);
+  }
   ValueRef heard;
   OrderedRows ordered(training, {.servers = peers_.servers ? peers_.servers->servers() : 1,
                                  .versioned = !asp(),
@@ -228,6 +254,7 @@ void RemoteTables::make_caches(const std::vector<std::vector<int>>& groups) {
   }
   cached_ = std::make_shared<CachedRows>(peers_.servers, std::move(caches), bsp());
   runtime_.services().provide<CachedRows>(cached_);
+  runtime_.services().provide<KeptRows>(cached_);
 }
 
 void RemoteTables::rewrite_inference(Graph& graph) {
@@ -314,6 +341,7 @@ std::vector<Lane> RemoteTables::begin_trial(const WaitContext& wait) {
 void RemoteTables::end_trial() {
   servers().set_trial(false);
   if (cached_) cached_->clear();
+  if (home_) home_->clear();
 }
 
 void RemoteTables::create(const WaitContext& wait) {
@@ -336,7 +364,12 @@ bool RemoteTables::fill(const CheckpointInfo* restored, bool resume, const WaitC
   return false;
 }
 
+void RemoteTables::write_back(const WaitContext& wait) {
+  if (home_) home_->flush(steps_, wait);
+}
+
 void RemoteTables::refresh(const WaitContext& wait) {
+  write_back(wait);
   std::vector<Tensor> values;
   ps::PullRequest all;
   all.min_version = means() ? steps_ : 0;
@@ -355,6 +388,7 @@ void RemoteTables::refresh(const WaitContext& wait) {
 }
 
 void RemoteTables::finish_steps(const WaitContext& wait) {
+  write_back(wait);
   servers().leave(wait);
   const ps::AheadCounts ahead = servers().ahead_counts();
   if (ahead.rows > 0)

@@ -20,16 +20,23 @@
 namespace braid::worker {
 
 class CachedRows;
+class HomeTables;
 
 class RemoteTables {
  public:
   /// `strategy`: its name, for errors. All outlive it.
   RemoteTables(const proto::Job& job, Runtime& runtime, const Peers& peers, std::string strategy);
+  ~RemoteTables();
 
   bool bsp() const { return set_.consistency == ps::Consistency::Bsp; }
   bool asp() const { return set_.consistency == ps::Consistency::Asp; }
   /// An update is of all workers' gradients.
   bool means() const;
+
+  /// Decides whether the job's only worker is the home of all rows (home_tables.h), which it is of no other
+  /// variables then. REQUIRES: before declare(); bags are expanded.
+  void decide_home(const TrainingGraph& training);
+  bool is_home() const { return home_ != nullptr; }
 
   /// The gradient's variable is on the servers from now on. Throws: InvalidArgument where they cannot hold
   /// it.
@@ -60,6 +67,9 @@ class RemoteTables {
   /// of all steps that have ended here, in rows, too.
   void refresh(const WaitContext& wait);
   void finish_steps(const WaitContext& wait);
+  /// The servers have the rows of all steps that have ended, wherever their home is. REQUIRES: no step is
+  /// running.
+  void write_back(const WaitContext& wait);
   ps::PsClient& servers() const { return *peers_.servers; }
 
  private:
@@ -89,11 +99,14 @@ class RemoteTables {
   const std::int64_t cache_rows_;  // 0: none
   const std::uint64_t cache_age_;  // but for BSP
   const bool rows_may_be_dense_;   // models of the zoo say which tables are sparse
+  const bool alone_;               // one worker, for all of the job's time
+  const std::int64_t steps_in_flight_;
   const Optimizers optimizers_;
   ps::TableSet set_;
   std::map<std::string, int> dense_, sparse_;  // table numbers by variable
   std::vector<std::int64_t> rows_;             // of sparse tables, by number
   std::shared_ptr<CachedRows> cached_;         // null: none
+  std::unique_ptr<HomeTables> home_;           // null: rows have no home but the servers
   bool created_ = false;
   std::uint64_t steps_ = 0;  // that have ended
 };

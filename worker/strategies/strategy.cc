@@ -10,6 +10,7 @@
 #include "worker/strategies/compression_ops.h"
 #include "worker/strategies/distinct_ops.h"
 #include "worker/strategies/group_ops.h"
+#include "worker/strategies/home_ops.h"
 #include "worker/strategies/hybrid_ops.h"
 #include "worker/strategies/ordered_rows_ops.h"
 #include "worker/strategies/owner_ops.h"
@@ -55,6 +56,7 @@ void register_strategy_ops() {
     register_combine_ops(OpRegistry::global());
     register_compression_ops(OpRegistry::global());
     register_group_ops(OpRegistry::global());
+    register_home_ops(OpRegistry::global());
     register_hybrid_ops(OpRegistry::global());
     register_ordered_rows_ops(OpRegistry::global());
     register_owner_ops(OpRegistry::global());

@@ -70,12 +70,30 @@ TEST(PsCacheTest, ACacheOfAnySizeHasTheSameBits) {
       }
 }
 
+/// One worker is the rows' home, several have copies.
 TEST(PsCacheTest, AnyOptimizerHasTheSameBits) {
-  for (const std::string optimizer : {"SGD", "MOMENTUM", "ADAGRAD", "ADAM", "RMSPROP", "FTRL", "ADAMW"}) {
-    SCOPED_TRACE(optimizer);
-    expect_same_cached({"optimizer.kind=" + optimizer}, 100, 2, 2);
+  for (const int workers : {1, 2}) {
+    for (const std::string optimizer : {"SGD", "MOMENTUM", "ADAGRAD", "ADAM", "RMSPROP", "FTRL", "ADAMW"}) {
+      SCOPED_TRACE(optimizer);
+      expect_same_cached({"optimizer.kind=" + optimizer}, 100, workers, 2);
+    }
+    expect_same_cached({"optimizer.l1=0.001", "optimizer.clip_value=0.01"}, 100, workers, 1);
   }
-  expect_same_cached({"optimizer.l1=0.001", "optimizer.clip_value=0.01"}, 100, 2, 1);
+}
+
+TEST(PsCacheTest, AtHomeASlotMayBeANumberARow) {
+  expect_same_cached({"optimizer.kind=ADAGRAD", "optimizer.row_wise=true"}, 60, 1, 2);
+}
+
+/// What is pushed is nothing, and what is pulled has no room.
+TEST(PsCacheTest, AtHomeServersHearOfWhatHasNoRoomAlone) {
+  const ServedRun all = expect_same_cached({}, 1000, 1, 2);
+  EXPECT_EQ(counted(all, "pushes_applied"), 0U);
+  EXPECT_EQ(all.workers[0].cache.misses, counted(all, "rows_made"));
+  EXPECT_EQ(all.workers[0].cache.evictions, 0U);
+  const ServedRun few = expect_same_cached({}, 48, 1, 2);
+  EXPECT_GT(few.workers[0].cache.evictions, 0U);
+  EXPECT_GT(few.workers[0].cache.hits, 0U);
 }
 
 /// Tables of one dim whose optimizers have different slots are kept apart.
@@ -95,15 +113,16 @@ TEST(PsCacheTest, TablesWithOptimizersOfTheirOwnHaveTheSameBits) {
 }
 
 TEST(PsCacheTest, WhateverElseAStepDoesHasTheSameBits) {
-  for (const Strings& set :
-       {Strings{"strategy.ps.pull_ahead=true"}, Strings{"runtime.steps_in_flight=1"},
-        Strings{"runtime.steps_in_flight=4"}, Strings{"streams.count=3", "streams.policy=COST"},
-        Strings{"staging.auto_stage=true"}, Strings{"runtime.check_numerics=true"},
-        Strings{"strategy.bucket_bytes=100000"}, Strings{"optimizer.accumulate_steps=2"},
-        Strings{"input.global_batch_size=25"}}) {
-    SCOPED_TRACE(set.front());
-    expect_same_cached(set, 100, 2, 2);
-  }
+  for (const int workers : {1, 2})
+    for (const Strings& set :
+         {Strings{"strategy.ps.pull_ahead=true"}, Strings{"runtime.steps_in_flight=1"},
+          Strings{"runtime.steps_in_flight=4"}, Strings{"streams.count=3", "streams.policy=COST"},
+          Strings{"staging.auto_stage=true"}, Strings{"runtime.check_numerics=true"},
+          Strings{"strategy.bucket_bytes=100000"}, Strings{"optimizer.accumulate_steps=2"},
+          Strings{"input.global_batch_size=25"}}) {
+      SCOPED_TRACE(set.front());
+      expect_same_cached(set, 100, workers, 2);
+    }
 }
 
 TEST(PsCacheTest, FewerRowsThanABatchNeedsAreRefusedWithTheNumber) {

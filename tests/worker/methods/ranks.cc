@@ -16,7 +16,7 @@
 #include "worker/run/hooks.h"
 #include "worker/run/steps.h"
 #include "worker/run/trainer.h"
-#include "worker/strategies/cached_rows.h"
+#include "worker/strategies/kept_rows.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/strategy.h"
 #include "worker/watch/monitor.h"
@@ -55,7 +55,7 @@ RankRun run_rank(const proto::Job& job, const Peers& peers, const std::shared_pt
     options.start = start;
     options.hooks = &hooks;
     train(job, options, peers, runtime, monitor, *stop);
-    if (const CachedRows* cache = runtime.services().find<CachedRows>()) run.cache = cache->counts();
+    if (const KeptRows* cache = runtime.services().find<KeptRows>()) run.cache = cache->counts();
   } catch (const Error& error) {
     run.error = error.message();
   }

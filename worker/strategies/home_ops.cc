@@ -1,0 +1,105 @@
+#include "worker/strategies/home_ops.h"
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/ir/op.h"
+#include "engine/ops/common/home_swap.h"
+#include "engine/ops/common/shape_rules.h"
+#include "worker/strategies/exchange_op.h"
+#include "worker/strategies/homed_rows.h"
+#include "worker/strategies/ordered_groups.h"
+#include "worker/strategies/step_services.h"
+
+namespace braid::worker {
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+
+PreparedKernel prepare_home_rows(const PrepareContext& c) {
+  HomedRows& homed = require_service<HomedRows>(c, "home of rows");
+  const auto deadline = require_service<StepServices>(c, "worker").peer_deadline;
+  PreparedKernel kernel;
+  kernel.run_async = [&homed, deadline, groups = std::make_shared<const OrderedGroups>(c)](
+                         const KernelArgs& a, Completion done) {
+    std::vector<ps::OrderedKeys> keys;
+    for (std::size_t g = 0; g < groups->size(); ++g) keys.push_back(groups->keys(g, a));
+    *static_cast<float*>(a.outputs[0]) = 0;
+    homed.begin(
+        a.params->step, keys, static_cast<float*>(a.outputs[1]),
+        [groups, done = std::move(done)](ErrorPtr error) { done(std::move(error)); },
+        a.wait->at_most(deadline));
+  };
+  return kernel;
+}
+
+HomeSwapSpec home_swap_of(const PrepareContext& c) {
+  HomedRows& homed = require_service<HomedRows>(c, "home of rows");
+  const auto group = static_cast<std::size_t>(c.attr("group", std::int64_t{0}));
+  HomeSwapSpec spec;
+  spec.layout = homed.group(group).layout();
+  spec.memory = homed.memory(group, c.accelerator);
+  spec.widths = c.attr("widths", Ints{});
+  spec.tables = static_cast<int>(c.attr("tables", std::int64_t{0}));
+  for (std::int64_t list = 0; list < c.attr("lists", std::int64_t{0}); ++list)
+    spec.ids.push_back(c.inputs[static_cast<std::size_t>(list) + 1].shape.elements());
+  if (std::ssize(c.inputs) != spec.variable(spec.tables, 0))
+    c.fail("each table needs its values and its slots");
+  return spec;
+}
+
+void infer_home_swap(InferContext& c) {
+  const auto lists = c.attr("lists", std::int64_t{0});
+  if (c.inputs() <= lists) c.fail("each list needs its places");
+  for (int list = 0; list < lists; ++list) {
+    if (c.dtype(list + 1) != DType::Int32) c.fail("places must be int32");
+    c.output(DType::Int32, c.shape(list + 1));
+  }
+  c.output(DType::Float32, Shape{});
+}
+
+PreparedKernel prepare_home_leave(const PrepareContext& c) {
+  HomedRows& homed = require_service<HomedRows>(c, "home of rows");
+  PreparedKernel kernel;
+  kernel.run_async = [&homed](const KernelArgs& a, Completion done) {
+    homed.leave(a.params->step, std::move(done));
+  };
+  return kernel;
+}
+
+}  // namespace
+
+void register_home_ops(OpRegistry& registry) {
+  OpDef rows = exchange_op("braid.PsHomeRows", Lane::Pull);
+  rows.min_inputs = 2;
+  rows.infer = [](InferContext& c) {
+    c.output(DType::Float32, Shape{});
+    c.output(DType::Float32, Shape{});
+  };
+  rows.cpu = prepare_home_rows;
+  registry.add(std::move(rows));
+
+  OpDef swap = exchange_op("braid.PsHomeSwap", Lane::Compute);
+  swap.min_inputs = 2;
+  swap.infer = infer_home_swap;
+  swap.further_handles = Access::ReadWrite;
+  swap.cost = [](const InferContext&, std::span<const OutputInfo> outputs) {  // few rows come and go
+    Cost cost;
+    for (const OutputInfo& output : outputs) cost.bytes += 3 * known_bytes(output);
+    return cost;
+  };
+  swap.cpu = [](const PrepareContext& c) { return host_home_swap(c, home_swap_of(c)); };
+  registry.add(std::move(swap));
+  registry.add_cuda("braid.PsHomeSwap",
+                    [](const PrepareContext& c) { return device_home_swap(c, home_swap_of(c)); });
+
+  OpDef leave = exchange_op("braid.PsHomeLeave", Lane::Push);
+  leave.min_inputs = 1;
+  leave.infer = [](InferContext&) {};
+  leave.cpu = prepare_home_leave;
+  registry.add(std::move(leave));
+}
+
+}  // namespace braid::worker

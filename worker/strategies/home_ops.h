@@ -1,0 +1,17 @@
+// Ops of a step whose worker is the home of its sparse tables' rows (home_tables.h):
+//
+//   braid.PsHomeRows(keys, counts, of each group) -> ready, votes: plans the step and pulls what it lacks
+//   braid.PsHomeSwap(ready, places of each list, variables) -> rows of each list, done: engine/ops/common/
+//     home_swap.h; attributes `group`, `lists`, `tables`, `widths`
+//   braid.PsHomeLeave(done of each group): sends what made room
+#pragma once
+
+namespace braid {
+class OpRegistry;
+}
+
+namespace braid::worker {
+
+void register_home_ops(OpRegistry& registry);
+
+}  // namespace braid::worker

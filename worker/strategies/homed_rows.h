@@ -1,0 +1,89 @@
+// The rows of a job's sparse tables on servers whose only worker is their home (ps/client/home_rows.h): their
+// newest values are in variables of this process, and of the servers alone what has no room here. A step
+// pulls the rows that it lacks while the step before runs, and sends those that made room. Nobody else
+// changes a row, so no step waits for the update of another. Before the servers are to know all rows, as for
+// a checkpoint, flush() brings them up to date.
+//
+// Thread rule: begin() of one thread, leave() of one thread, in the order of steps; flush() and clear()
+// between steps; the rest from any thread.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/wait_context.h"
+#include "ps/client/home_rows.h"
+#include "ps/client/ps_client.h"
+#include "worker/strategies/kept_rows.h"
+
+namespace braid {
+class Accelerator;
+}
+
+namespace braid::worker {
+
+class HomedRows : public KeptRows {
+ public:
+  using Done = ps::PsClient::Done;
+  /// The row `slot` of table `table` of that group, with its slots, to `out`.
+  using Read = std::function<void(std::size_t group, std::int32_t table, std::uint32_t slot, float* out)>;
+
+  HomedRows(std::shared_ptr<ps::PsClient> servers, std::vector<ps::HomeRows::Options> groups,
+            std::chrono::nanoseconds deadline);
+
+  const ps::HomeRows& group(std::size_t group) const { return *groups_[group]; }
+  /// Of that group's blocks, made at the first call: page-locked where a device is to read it.
+  std::byte* memory(std::size_t group, Accelerator* device);
+
+  /// The step's rows are planned, and those that are not here come to its blocks. `vote`: as of a pull.
+  void begin(std::uint64_t step, std::span<const ps::OrderedKeys> keys, float* vote, Done done,
+             const WaitContext& wait);
+  /// The step's swaps have been made: what made room goes to the servers. `done`: the blocks are free.
+  void leave(std::uint64_t step, Done done);
+  /// The servers have all rows as they are before `step`. Throws: as PsClient.
+  void flush(std::uint64_t step, const Read& read, const WaitContext& wait);
+  /// No row is here, and nothing has been counted.
+  void clear();
+
+  ps::CacheCounts counts() const override;
+  std::string text() const override;
+
+ private:
+  /// Rows on their way, by group, table and key; others may seem to be in it.
+  class Rows {
+   public:
+    void add(std::uint64_t row);
+    bool has(std::uint64_t row) const;
+
+   private:
+    std::vector<std::uint64_t> places_;
+    std::size_t used_ = 0;
+  };
+
+  bool asks_for_leaving(std::uint64_t step) const;
+  void note_leaving(std::uint64_t step);
+  void arrived(std::uint64_t step, ErrorPtr error);
+  void write(const std::vector<std::shared_ptr<ps::HomeRows::Written>>& rows, Done done,
+             const WaitContext& wait);
+
+  const std::shared_ptr<ps::PsClient> servers_;
+  const std::chrono::nanoseconds deadline_;
+  std::vector<std::unique_ptr<ps::HomeRows>> groups_;
+  std::vector<std::shared_ptr<std::byte[]>> memories_;  // by group; guarded by mutex_
+  mutable std::mutex mutex_;
+  std::condition_variable_any arrived_;
+  std::map<std::uint64_t, Rows> leaving_;                          // by step; guarded by mutex_
+  std::map<std::uint64_t, std::function<void(ErrorPtr)>> parked_;  // pulls, by step, that wait for those
+                                                                   // of steps before; guarded by mutex_
+  ErrorPtr failed_;          // of a row that did not arrive; guarded by mutex_
+  std::uint64_t asked_ = 0;  // when servers were last asked for their votes; of begin()
+};
+
+}  // namespace braid::worker
