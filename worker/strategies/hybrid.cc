@@ -44,8 +44,8 @@ namespace braid::worker {
 namespace {
 
 constexpr std::chrono::seconds kPeerDeadline{60};
-/// Whether GPUs send distinct rows (distinct_rewrite.h). Tests of CPU ranks show that all bits are right, but
-/// no GPU has run its kernels: first PeerExchangeTest and the ops' parity, then bench/gpu/scale_out.py.
+/// Whether GPUs send distinct rows (distinct_rewrite.h). On two H200 the losses are right and steps are
+/// slower than with all ids (docs/design/adr/0031-rows-chosen-by-numbers-on-the-gpu.md).
 constexpr bool kDistinctOnDevices = false;
 constexpr std::int64_t kDevicePieceBytes = std::int64_t{4} << 20;  // less is not worth a meeting of GPUs
 
