@@ -34,6 +34,8 @@ namespace {
 using Dims = StridedView::Dims;
 
 constexpr std::size_t kValues = 3;  // queries, keys, values; or their gradients
+/// Inputs of the node backwards, behind these values: the output's gradient, the output and its sums.
+constexpr std::size_t kOutputGradient = 3, kOutput = 4, kSums = 5;
 
 class AttentionLayouts {
  public:
@@ -236,11 +238,10 @@ class AttentionLayouts {
   };
 
   std::optional<Turned> turned(const Users& users, NodeId id) const {
-    static const Pattern attention{"braid.Attention"}, gradient{"braid.AttentionGrad"};
-    constexpr std::size_t kGradient = 3, kOutput = 4;  // inputs of the node backwards
+    static const Pattern gradient{"braid.AttentionGrad"};
     const Node& node = graph_.node(id);
-    if (!attention.names(node) || !is_inner(plan_, id) || users.is_named(id) ||
-        attention::heads_inside(node.attrs) || !node.outputs[0].shape.is_static())
+    if (!is_inner(plan_, id) || users.is_named(id) || attention::heads_inside(node.attrs) ||
+        !node.outputs[0].shape.is_static())
       return std::nullopt;
     Turned found{.forward = id, .transpositions = {}};
     for (const NodeId reader : users.of(id)) {
@@ -251,7 +252,7 @@ class AttentionLayouts {
         continue;
       }
       if (!gradient.names(user) || (found.backward != kNoNode && found.backward != reader) ||
-          user.inputs[kOutput] != ValueRef{id, 0} || user.inputs[kOutput + 1] != ValueRef{id, 1})
+          user.inputs[kOutput] != ValueRef{id, 0} || user.inputs[kSums] != ValueRef{id, 1})
         return std::nullopt;
       found.backward = reader;
     }
@@ -260,7 +261,7 @@ class AttentionLayouts {
     const Node& backward = graph_.node(found.backward);
     const bool is_joined = backward.attrs.has(attention::kJoinedShape);
     return is_joined && !users.is_named(backward.id) && is_plain(plan_, backward) &&
-                   swaps_heads(graph_.node(backward.inputs[kGradient].node))
+                   swaps_heads(graph_.node(backward.inputs[kOutputGradient].node))
                ? std::optional(found)
                : std::nullopt;
   }
@@ -284,10 +285,11 @@ class AttentionLayouts {
   }
 
   int turn_outputs() {
+    static const Pattern attention{"braid.Attention"};
     int count = 0;
     for (const NodeId id : graph_.topological_order()) {
-      if (graph_.node(id).removed) continue;
-      const auto found = turned(Users(graph_), id);
+      if (graph_.node(id).removed || !attention.names(graph_.node(id))) continue;
+      const auto found = turned(Users(graph_), id);  // as those before have left it
       if (!found) continue;
       ++count;
       const NodeId forward =
@@ -297,9 +299,9 @@ class AttentionLayouts {
         replace_with(plan_, transposition, {forward, 0});
       if (found->backward == kNoNode) continue;
       Node made = with_rows_first(graph_.node(found->backward));
-      made.inputs[3] = graph_.node(made.inputs[3].node).inputs[0];
-      made.inputs[4] = {forward, 0};
-      made.inputs[5] = {forward, 1};
+      made.inputs[kOutputGradient] = graph_.node(made.inputs[kOutputGradient].node).inputs[0];
+      made.inputs[kOutput] = {forward, 0};
+      made.inputs[kSums] = {forward, 1};
       const NodeId backward = add_node(graph_, std::move(made), graph_.node(found->backward).name + "/rows");
       take_place(plan_, found->backward, backward);
       for (int o = 0; o < static_cast<int>(graph_.node(backward).outputs.size()); ++o)
