@@ -1,7 +1,7 @@
 // On a device, halves of squares that clipping adds up (braid.ClipScale) cost their launches: those of dense
 // gradients become one braid.L2LossMany, and those of tables whose rows a braid.GroupRows has grouped for
-// their updates one braid.RowsL2LossMany, which need not sort them again. Large tensors, which are behind
-// each other in no single wave, keep their own.
+// their updates one braid.RowsL2LossMany, which need not sort them again. Large tensors, which fill a device
+// by themselves, keep their own.
 #include <algorithm>
 #include <map>
 #include <optional>

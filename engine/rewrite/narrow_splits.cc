@@ -10,14 +10,12 @@
 namespace braid {
 namespace {
 
-/// The outputs that somebody reads, or waits for by their shape.
+/// By output: whether somebody reads it. REQUIRES: nothing of the node is fetched.
 std::vector<bool> used_outputs(const Rewrite& r, const Node& node) {
   std::vector<bool> used(node.outputs.size(), false);
   for (const NodeId user : r.users.of(node.id))
     for (const ValueRef input : r.node(user).inputs)
       if (input.node == node.id) used[static_cast<std::size_t>(input.output)] = true;
-  for (const ValueRef fetch : r.plan.fetches)
-    if (fetch.node == node.id) used[static_cast<std::size_t>(fetch.output)] = true;
   return used;
 }
 

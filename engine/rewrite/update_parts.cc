@@ -11,6 +11,7 @@
 #include <set>
 
 #include "engine/ops/optimizer/update_inputs.h"
+#include "engine/rewrite/image_values.h"
 #include "engine/rewrite/passes.h"
 #include "engine/rewrite/region_parts.h"
 #include "engine/rewrite/rule.h"
@@ -70,33 +71,15 @@ std::optional<UpdateParts> find_parts(const Rewrite& r, const Match& match) {
   return found;
 }
 
-ValueRef numbers(Graph& graph, const Node& like, const std::string& name, std::vector<std::int32_t> values) {
-  Node node;
-  node.op = &OpRegistry::global().require("Const");
-  node.attrs = {{"dtype", DType::Int32},
-                {"value", Tensor::from<std::int32_t>(Shape{std::ssize(values)}, values)}};
-  node.device = like.device;
-  node.stream = like.stream;
-  return {add_node(graph, std::move(node), like.name + name), 0};
-}
-
 void read_in_place(Rewrite& r, const Match& match, const UpdateParts& parts) {
   const Node split = r.node(match[0]);  // a copy: nodes are added
+  ImageValues values(r.plan);
   for (const auto& [output, part] : parts.sliced) {
-    const std::string name = split.name + "/" + std::to_string(output);
-    const Shape shape = split.outputs[static_cast<std::size_t>(output)].shape;
-    Node slice;
-    slice.op = &OpRegistry::global().require("Slice");
-    slice.inputs = {part.whole,
-                    numbers(r.graph, split, "/begin", {0, static_cast<std::int32_t>(part.offset)}),
-                    numbers(r.graph, split, "/size",
-                            {static_cast<std::int32_t>(shape[0]), static_cast<std::int32_t>(shape[1])})};
-    slice.device = split.device;
-    slice.stream = split.stream;
-    slice.colocate_with = split.colocate_with;
-    slice.include_grad = split.include_grad;
-    slice.forward_of = split.forward_of;
-    replace_value(r.plan, {split.id, output}, {add_node(r.graph, std::move(slice), name), 0});
+    const Shape& shape = split.outputs[static_cast<std::size_t>(output)].shape;
+    const ValueRef slice = values.add(
+        split, "Slice",
+        {part.whole, values.ints(split, {0, part.offset}), values.ints(split, {shape[0], shape[1]})}, {});
+    replace_value(r.plan, {split.id, output}, slice);
   }
   for (const auto& [id, part] : parts.of_updates) {
     Node& update = r.graph.mutable_node(id);
