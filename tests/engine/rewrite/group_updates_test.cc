@@ -3,36 +3,15 @@
 
 #include <algorithm>
 
-#include "engine/compile/compile.h"
-#include "engine/ir/op.h"
 #include "engine/ops/optimizer/optimizer_attrs.h"
 #include "engine/program/program.h"
-#include "tests/engine/testing/assumed_kernels.h"
+#include "tests/engine/rewrite/updates_test_base.h"
 
 namespace braid::testing {
 namespace {
 
-class GroupUpdatesTest : public ::testing::Test {
+class GroupUpdatesTest : public UpdatesTest {
  protected:
-  using Ops = std::vector<std::string>;
-
-  void SetUp() override { assume_cuda_kernels(); }
-
-  ValueRef add(const std::string& name, const std::string& op, std::vector<ValueRef> inputs, AttrMap attrs) {
-    Node node;
-    node.name = name;
-    node.op = &OpRegistry::global().require(op);
-    node.inputs = std::move(inputs);
-    node.attrs = std::move(attrs);
-    return {graph_.add(std::move(node)), 0};
-  }
-  ValueRef variable(const std::string& name, const Shape& shape) {
-    return add(name, "VarHandleOp", {}, {{"dtype", DType::Float32}, {"shape", shape}});
-  }
-  ValueRef feed(const std::string& name, DType dtype, const Shape& shape) {
-    request_.feeds.push_back({name, dtype, shape});
-    return add(name, "Placeholder", {}, {{"dtype", dtype}, {"shape", shape}});
-  }
   /// SGD on a variable of its own.
   NodeId dense(const std::string& name, const Shape& shape, float decay = 0) {
     const ValueRef gradient = feed(name + "/g", DType::Float32, shape);
@@ -96,9 +75,6 @@ class GroupUpdatesTest : public ::testing::Test {
     std::sort(ops.begin(), ops.end());
     return ops;
   }
-
-  Graph graph_;
-  CompileRequest request_;
 };
 
 TEST_F(GroupUpdatesTest, UpdatesOfOneOptimizerBecomeOneNode) {

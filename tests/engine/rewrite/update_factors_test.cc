@@ -4,40 +4,21 @@
 
 #include <algorithm>
 
-#include "engine/compile/compile.h"
-#include "engine/ir/op.h"
 #include "engine/ops/optimizer/optimizer_attrs.h"
 #include "engine/program/program.h"
-#include "tests/engine/testing/assumed_kernels.h"
+#include "tests/engine/rewrite/updates_test_base.h"
 
 namespace braid::testing {
 namespace {
 
-class UpdateFactorsTest : public ::testing::Test {
+class UpdateFactorsTest : public UpdatesTest {
  protected:
-  using Ops = std::vector<std::string>;
-
   void SetUp() override {
-    assume_cuda_kernels();
+    UpdatesTest::SetUp();
     half_ = feed("half", DType::Float32, {});
     scale_ = add("scale", "braid.ClipScale", {half_}, {{"clip_norm", 1.0}});
   }
 
-  ValueRef add(const std::string& name, const std::string& op, std::vector<ValueRef> inputs, AttrMap attrs) {
-    Node node;
-    node.name = name;
-    node.op = &OpRegistry::global().require(op);
-    node.inputs = std::move(inputs);
-    node.attrs = std::move(attrs);
-    return {graph_.add(std::move(node)), 0};
-  }
-  ValueRef feed(const std::string& name, DType dtype, const Shape& shape) {
-    request_.feeds.push_back({name, dtype, shape});
-    return add(name, "Placeholder", {}, {{"dtype", dtype}, {"shape", shape}});
-  }
-  ValueRef variable(const std::string& name, const Shape& shape) {
-    return add(name, "VarHandleOp", {}, {{"dtype", DType::Float32}, {"shape", shape}});
-  }
   ValueRef clipped(const std::string& name, ValueRef gradient) {
     return add(name + "/clipped", "Mul", {gradient, scale_}, {});
   }
@@ -67,8 +48,6 @@ class UpdateFactorsTest : public ::testing::Test {
     return ops;
   }
 
-  Graph graph_;
-  CompileRequest request_;
   ValueRef half_, scale_;
 };
 

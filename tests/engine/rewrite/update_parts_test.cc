@@ -4,36 +4,17 @@
 
 #include <algorithm>
 
-#include "engine/compile/compile.h"
-#include "engine/ir/op.h"
 #include "engine/ops/optimizer/optimizer_attrs.h"
 #include "engine/program/program.h"
-#include "tests/engine/testing/assumed_kernels.h"
+#include "tests/engine/rewrite/updates_test_base.h"
 
 namespace braid::testing {
 namespace {
 
-class UpdatePartsTest : public ::testing::Test {
+class UpdatePartsTest : public UpdatesTest {
  protected:
-  using Ops = std::vector<std::string>;
-
-  void SetUp() override { assume_cuda_kernels(); }
-
-  ValueRef add(const std::string& name, const std::string& op, std::vector<ValueRef> inputs, AttrMap attrs) {
-    Node node;
-    node.name = name;
-    node.op = &OpRegistry::global().require(op);
-    node.inputs = std::move(inputs);
-    node.attrs = std::move(attrs);
-    return {graph_.add(std::move(node)), 0};
-  }
-  ValueRef feed(const std::string& name, DType dtype, const Shape& shape) {
-    request_.feeds.push_back({name, dtype, shape});
-    return add(name, "Placeholder", {}, {{"dtype", dtype}, {"shape", shape}});
-  }
   void update(const std::string& name, std::int64_t width, ValueRef values) {
-    const ValueRef table =
-        add(name + "/w", "VarHandleOp", {}, {{"dtype", DType::Float32}, {"shape", Shape{40, width}}});
+    const ValueRef table = variable(name + "/w", {40, width});
     const ValueRef indices = feed(name + "/i", DType::Int64, {graph_.info(values).shape[0]});
     add(name, "braid.SparseApplyOptimizer", {table, indices, values}, optimizer_attrs({}));
     request_.targets.push_back(name);
@@ -71,9 +52,6 @@ class UpdatePartsTest : public ::testing::Test {
     std::sort(ops.begin(), ops.end());
     return ops;
   }
-
-  Graph graph_;
-  CompileRequest request_;
 };
 
 TEST_F(UpdatePartsTest, AreReadInPlace) {
