@@ -87,17 +87,17 @@ bool goes_on(Val condition) { return known_ints(cast(reshape(condition, Ints{}),
 /// taken do not count, nor do their gradients.
 class ChosenRounds {
  public:
-  ChosenRounds(OnnxNode& n, std::int64_t rounds, bool joins) : n_(n), rounds_(rounds), joins_(joins) {}
+  /// `rounds`: the trip count, or a number without end; `joins`: values of all rounds are outputs.
+  ChosenRounds(std::int64_t rounds, bool joins) : rounds_(rounds), joins_(joins) {}
 
   bool any() const { return taken_.has_value(); }
   const Taken* taken() const { return taken_ ? &*taken_ : nullptr; }
-  /// One more condition. Throws: InvalidArgument where the rounds cannot be computed all.
+  /// One more condition. Throws: InvalidArgument where not all rounds can be computed.
   void add(Val condition) {
-    if (!n_.has(0) || rounds_ > kMaxChosen || joins_)
+    if (rounds_ > kMaxChosen || joins_)
       throw InvalidArgument(
           fmt::format("control flow is not supported: its condition must be known (--shape may tell it), or "
-                      "its trip count at "
-                      "most {} where it joins no values of its rounds",
+                      "its trip count at most {} and no output a join of its rounds' values",
                       kMaxChosen));
     const Val now = cast(reshape(condition, Ints{}), DType::Bool);
     taken_ = Taken{taken_ ? tf("LogicalAnd", {taken_->condition, now}) : now, true};
@@ -120,7 +120,6 @@ class ChosenRounds {
 
  private:
   static constexpr std::int64_t kMaxChosen = 256;
-  OnnxNode& n_;
   const std::int64_t rounds_;
   const bool joins_;
   std::optional<Taken> taken_;
@@ -134,7 +133,7 @@ void loop(OnnxNode& n) {
   for (int i = 2; i < n.inputs(); ++i) state.push_back(n.in_any(i));
   const std::size_t states = state.size();
   std::vector<std::vector<Val>> scanned(outputs_beyond(n, states));
-  ChosenRounds by_data(n, rounds, !scanned.empty());
+  ChosenRounds by_data(rounds, !scanned.empty());
   for (std::int64_t round = 0; round < rounds; ++round) {
     if (by_data.any() || condition.known() == nullptr)
       by_data.add(condition);
