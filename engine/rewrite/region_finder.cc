@@ -25,6 +25,8 @@ namespace {
 constexpr std::int64_t kFewRows = 32;
 /// Lines that are scanned in a region: a thread goes down each, and those of a warp lie beside each other.
 constexpr std::int64_t kFewLines = 16384, kNearLines = 32;
+/// Elements of all lines beside each other, which a thread of the CPU has whole, for each value of a region.
+constexpr std::int64_t kLargestPiece = 1 << 15;
 /// Sums of columns of so many elements are taken in.
 constexpr std::int64_t kManyElements = 1 << 20;
 /// Regions that read one value of so many bytes read it once; smaller ones stay in a device's cache.
@@ -123,15 +125,17 @@ class RegionFinder {
     // what else the region computes wait for them: that pays where they would read much.
     if (steps->sums_columns() && (plan_.options.domain == Domain::Host || steps->elements < kManyElements))
       return false;
-    if (plan_.options.domain == Domain::Host || steps->columns == 0) return true;
-    return steps->elements / steps->columns >= kFewRows && keeps_device_busy(*steps);
+    if (steps->columns == 0) return true;
+    if (plan_.options.domain == Domain::Device && steps->elements / steps->columns < kFewRows) return false;
+    return scans_suit(*steps);
   }
 
-  /// Of scans: lines that threads go down side by side.
-  static bool keeps_device_busy(const fusion::NodeSteps& steps) {
+  /// A device has lines that threads go down side by side, the CPU pieces that fit into a thread's cache.
+  bool scans_suit(const fusion::NodeSteps& steps) const {
     return std::all_of(steps.steps.begin(), steps.steps.end(), [&](const fusion::Region::Step& step) {
-      return step.kind != fusion::Region::Kind::Scan ||
-             (steps.columns >= kNearLines && steps.elements / step.length >= kFewLines);
+      if (step.kind != fusion::Region::Kind::Scan) return true;
+      if (plan_.options.domain == Domain::Host) return step.length * steps.columns <= kLargestPiece;
+      return steps.columns >= kNearLines && steps.elements / step.length >= kFewLines;
     });
   }
 

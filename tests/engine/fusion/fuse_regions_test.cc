@@ -212,6 +212,16 @@ TEST(FuseRegionsTest, AJoinOfWhatNoRegionMakesStays) {
   EXPECT_EQ(count_ops(*m.compiled({m.b.op("Cumsum", {m.b.concat({x, y}, 1), axis})}), "ConcatV2"), 1);
 }
 
+TEST(FuseRegionsTest, LongPiecesAreScannedByTheOpOnTheCpu) {
+  for (const std::int64_t length : {8192, 8193}) {
+    Model m;
+    const Output axis = m.b.constant(Tensor::scalar<std::int32_t>(0), "axis");
+    const Output sums = m.b.op("Cumsum", {m.b.op("Neg", {m.feed("x", {length, 4})}), axis});
+    const auto program = m.compiled({m.b.op("Exp", {sums})});
+    EXPECT_EQ(count_ops(*program, "Cumsum"), length > 8192 ? 1 : 0) << length;
+  }
+}
+
 TEST(FuseRegionsTest, ANodeByItselfReadsAndWritesParts) {
   Model m;
   const Output x = m.feed("x", {64, 96}), y = m.feed("y", {64, 48});
