@@ -103,6 +103,11 @@ class Data:
         return self.settings.get("global_batch_size")
 
 
+def _is_ragged_tensor(value):
+    """Whether it is a tf.RaggedTensor, without an import of TensorFlow."""
+    return hasattr(value, "to_list") and hasattr(value, "row_lengths")
+
+
 class Ragged:
     """Rows of different lengths, of numbers: what bd.data.ragged() gives."""
 
@@ -110,7 +115,7 @@ class Ragged:
     ndim = 2
 
     def __init__(self, rows, length=None):
-        if hasattr(rows, "to_list") and hasattr(rows, "row_lengths"):  # a tf.RaggedTensor
+        if _is_ragged_tensor(rows):
             if len(rows.shape) != 2:
                 raise _braid.InvalidArgument(f"ragged rows of {len(rows.shape)} dimensions: 2 are taken")
             rows = rows.to_list()
@@ -146,7 +151,7 @@ def ragged(rows, length=None):
 def _as_array(name, value):
     if isinstance(value, Ragged):
         return value
-    if hasattr(value, "to_list") and hasattr(value, "row_lengths"):  # a tf.RaggedTensor
+    if _is_ragged_tensor(value):
         return Ragged(value)
     try:
         made = np.asarray(value)

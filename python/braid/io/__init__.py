@@ -58,7 +58,8 @@ class _GraphSource(Source):
         self._text = None
 
     def job_fields(self, folder, label):
-        from braid.io._graph_text import GraphText, is_text
+        from braid.io._graph_text import GraphText
+        from braid.io._text import is_text
         texts = [name for name, value in self.columns.items() if isinstance(value, np.ndarray) and is_text(value)]
         feeds = list(self._fields.get("feeds", []))
         if texts:
@@ -101,7 +102,8 @@ def graph(path, loss=None, *, prediction=None, feeds=None, attach=None, trainabl
           updates=None, inference_file=None, keep_gradients=None, initial_file=None):
     """A GraphDef, MetaGraphDef, SavedModel folder or ONNX file. loss, or attach: "sigmoid", "softmax" or "squared" on
     `prediction` and the label. feeds: {column: "value"}, {"value": constant}, {"value": (constant, in evaluations)}.
-    keep_gradients: the train_op whose gradients are kept. Arrays of strings feed placeholders of strings. docs/user/train_any_graph.md says what each does."""
+    keep_gradients: the train_op whose gradients are kept. Arrays of strings feed placeholders of strings.
+    docs/user/train_any_graph.md says what each does."""
     fields = {"file": os.path.abspath(path), "loss": loss, "prediction": prediction, "feeds": _feeds(feeds),
               "attach": {"kind": Word(attach.upper())} if attach else None, "trainable": trainable, "frozen": frozen,
               "promote": promote, "updates": list(updates) if updates else None,

@@ -34,7 +34,7 @@ INSTEAD = {"aten.embedding_renorm.default": "max_norm changes rows as they are r
            "aten._linalg_slogdet.default": "decompositions of matrices are not computed",
            "aten.linalg_cholesky_ex.default": "decompositions of matrices are not computed",
            "aten.linalg_matrix_exp.default": "torch.nn.utils.parametrizations.spectral_norm or weight_norm are taken"}
-_TORCH = os.path.dirname(torch.__file__) + os.sep
+TORCH = os.path.dirname(torch.__file__) + os.sep
 SYMBOLIC = {operator.mul: "mul", operator.add: "add", operator.sub: "sub", operator.floordiv: "floordiv"}
 _TYPES = {torch.float32: dtypes.float32, torch.float64: dtypes.float64, torch.float16: dtypes.float16,
           torch.int64: dtypes.int64, torch.int32: dtypes.int32, torch.int16: dtypes.int16, torch.int8: dtypes.int8,
@@ -68,7 +68,7 @@ def place_of(node):
     """Where the user's program made it, where torch has kept that: the innermost line that is not within PyTorch."""
     trace = (node.stack_trace or node.meta.get("stack_trace") or "").strip().splitlines()
     lines = [each.strip() for each in trace if each.strip().startswith("File ")]
-    own = [each for each in lines if not each.startswith((f'File "{_TORCH}', 'File "<eval_with_key>'))] or lines
+    own = [each for each in lines if not each.startswith((f'File "{TORCH}', 'File "<eval_with_key>'))] or lines
     return f" ({own[-1]})" if own else ""
 
 

@@ -4,18 +4,10 @@ graph."""
 
 import numpy as np
 
-from braid import _braid, dtypes
+from braid import dtypes
 from braid.graph import Graph
+from braid.io._text import by_rows, no_rows
 from braid.session import Session
-
-ROWS = 4096  # that are computed at a time
-
-
-def is_text(values):
-    """Whether an array is of strings."""
-    if values.dtype.kind in "US":
-        return True
-    return values.dtype.kind == "O" and values.size > 0 and isinstance(values.reshape(-1)[0], (str, bytes))
 
 
 class GraphText:
@@ -29,8 +21,7 @@ class GraphText:
         self._made = self._boundary()
         bad = [each for each in self._made if each.shape is None or not each.shape or each.shape[0] is not None]
         if bad:
-            raise _braid.InvalidArgument(f"'{bad[0].name}' follows from strings and is no value for each row: "
-                                         f"{bad[0].shape}. Text is made into numbers row by row")
+            raise no_rows(bad[0].name, bad[0].shape)
         self.names = [each.value_name for each in self._made]
 
     def _boundary(self):
@@ -53,12 +44,8 @@ class GraphText:
 
     def compute(self, arrays):
         """{column: array} of the rows of these columns of strings."""
-        parts = [[] for _ in self.names]
-        rows = len(arrays[self.texts[0]])
         with self._graph, Session() as session:
             placeholders = {self._graph.find(f"{name}:0"): np.asarray(arrays[column]) for name, column in self._given.items()}
-            for first in range(0, rows, ROWS):
-                fed = {each: values[first:first + ROWS] for each, values in placeholders.items()}
-                for part, value in zip(parts, session.run(self._made, fed)):
-                    part.append(np.asarray(value))
-        return {column: np.concatenate(part) for column, part in zip(self.columns(), parts)}
+            made = by_rows(len(arrays[self.texts[0]]), self.names, lambda rows: session.run(
+                self._made, {each: values[rows] for each, values in placeholders.items()}))
+        return dict(zip(self.columns(), made))

@@ -10,7 +10,8 @@ from braid.io import Source
 from braid.io._keras_losses import OwnLoss, as_losses, ends_of, has_own, label_spec, of_outputs
 from braid.io._keras_ragged import RaggedInputs, as_columns, spec_of
 from braid.io._keras_tables import table_nodes, tables_of
-from braid.io._keras_text import TextValues, is_text
+from braid.io._keras_text import TextValues
+from braid.io._text import is_text
 
 
 def _names(model):

@@ -4,19 +4,11 @@ are texts too, goes the same way."""
 
 import numpy as np
 
-from braid import _braid
+from braid.io._text import by_rows, no_rows
 
-ROWS = 4096  # that are computed at a time
 # Ops that make many numbers of few: they stay in the step.
 EXPANDS = {"OneHot", "DenseBincount", "Bincount", "ScatterNd"}
 CROSSES = {"SparseCross", "SparseCrossHashed", "SparseCrossV2"}
-
-
-def is_text(values):
-    """Whether an array is of strings."""
-    if values.dtype.kind in "US":
-        return True
-    return values.dtype.kind == "O" and values.size > 0 and isinstance(values.reshape(-1)[0], (str, bytes))
 
 
 class TextValues:
@@ -33,9 +25,7 @@ class TextValues:
             if not bad:
                 break
         if bad:
-            raise _braid.InvalidArgument(
-                f"'{bad[0].name}' follows from strings and is no value for each row: {bad[0].shape}. Text is made into "
-                "numbers row by row")
+            raise no_rows(bad[0].name, bad[0].shape)
         self.names = [value.name for value in self._made]
 
     def _boundary(self, kept, variables):
@@ -73,19 +63,9 @@ class TextValues:
             return tf.graph_util.import_graph_def(definition, input_map=fed, return_elements=self.names)
 
         given = [np.asarray(arrays[column]) for column in self.columns]
-        rows, parts = len(given[0]), [[] for _ in self.names]
-        for first in range(0, rows, ROWS):
-            made = numbers(*(self._as_tensor(each, values[first:first + ROWS])
-                             for each, values in zip(self._inputs, given)))
-            for part, value in zip(parts, made):
-                part.append(value.numpy())
-        columns = {}
-        for name, part in zip(self.names, parts):
-            if len({each.shape[1:] for each in part}) != 1:
-                raise _braid.InvalidArgument(f"'{name}' has rows of other sizes for other rows of text: give its layer a "
-                                             "length (TextVectorization: output_sequence_length)")
-            columns[self.column_of(name)] = np.concatenate(part)
-        return columns
+        made = by_rows(len(given[0]), self.names, lambda rows: numbers(
+            *(self._as_tensor(each, values[rows]) for each, values in zip(self._inputs, given))))
+        return {self.column_of(name): values for name, values in zip(self.names, made)}
 
     def _as_tensor(self, like, values):
         if like.dtype == self._tf.string:

@@ -14,7 +14,8 @@ import warnings
 
 import torch
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
+from braid.io._aten import TORCH, place_of
+
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
 _FUNCTION = ("torch.export keeps what {} computes, but not its backward: its gradient would be another. Write "
              "y + (f(x) - y).detach(), which has the value of f(x) and the gradient of y")
@@ -61,7 +62,7 @@ def _applied(text):
 def _function_of(node, frames):
     """The name of the autograd.Function that a node is a part of, or None."""
     for i, (file, line, name, _) in enumerate(frames):
-        if file.startswith(_TORCH) or name != "forward":
+        if file.startswith(TORCH) or name != "forward":
             continue
         within = next((kind for first, last, kind in _functions_in(file) if first <= line <= last), None)
         within = within or (_applied(frames[i - 1][3]) if i else None)
@@ -76,13 +77,11 @@ def _function_of(node, frames):
 
 
 def _is_reentrant(frames):
-    return any(file == os.path.join(_TORCH, "utils", "checkpoint.py") and name == "forward" for file, _, name, _ in frames)
+    return any(file == os.path.join(TORCH, "utils", "checkpoint.py") and name == "forward" for file, _, name, _ in frames)
 
 
-def _where(node, frames):
-    file, line, name, _ = next((each for each in reversed(frames) if not each[0].startswith((_TORCH, "<"))),
-                               frames[-1] if frames else ("", 0, "", ""))
-    return f"node '{node.name}'" + (f' (File "{file}", line {line}, in {name})' if file else "")
+def _where(node):
+    return f"node '{node.name}'{place_of(node)}"
 
 
 def lost_gradients(program, inputs=False):
@@ -106,7 +105,7 @@ def _walk(module, trained, said):
             if isinstance(part, torch.fx.GraphModule):
                 _walk(part, {each.name for each in part.graph.nodes if each.op == "placeholder"}, said)
         frames = frames_of(node)
-        caller, where = frames[0][:2] if frames else (), _where(node, frames)
+        caller, where = frames[0][:2] if frames else (), _where(node)
         function = _function_of(node, frames)
         if function:
             said.setdefault((function, *caller), f"[autograd.Function] {where}: {_FUNCTION.format(function)}")
@@ -124,6 +123,6 @@ def say_if_in_eval(program):
               if str(node.target) == "aten._native_batch_norm_legit_no_training.default"]
     if modes and not any(training for _, training in modes):
         first = modes[0][0]
-        warnings.warn(f"the program was exported in eval(): {_where(first, frames_of(first))} and others do in training what "
-                      "they do in predictions, without dropout and by running statistics that stay. To train them: "
+        warnings.warn(f"the program was exported in eval(): {_where(first)} and others do in training what they "
+                      "do in predictions, without dropout and by running statistics that stay. To train them: "
                       "torch.export.export(module.train(), ...)", stacklevel=4)
