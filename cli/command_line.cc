@@ -79,9 +79,8 @@ void add_subcommands(CLI::App& app, Action& action) {
   add_completion(app, action);
 }
 
-/// The code that a command ends with, once what it has printed is written. Of a pipe that nobody reads any
-/// more
-/// (`| head`) it is the reader's choice.
+/// The code that a command ends with, once what it has printed is written: kExitFailed where that fails. A
+/// pipe that nobody reads any more (`| head`) is no failure.
 int after_output(int code) {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;

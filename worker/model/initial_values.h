@@ -45,8 +45,8 @@ class InitialValues {
   bool has(const std::string& variable) const {
     return stored_.contains(variable) || initializers_.contains(variable);
   }
-  /// Of these variables, that a file which the job names has some, and which it has not; empty where it has
-  /// all, or none is named. A file that has none of them is a problem.
+  /// A warning that names those of `variables` that the job's initial_file lacks; empty where it has all, or
+  /// the job names no file. A file that has none of them is a problem.
   std::string lacking(const std::vector<std::string>& variables, Problems& problems) const;
   /// Nothing where neither a file nor the graph has one, with a problem that says why.
   std::optional<InitialValue> value_of(const VariableInfo& variable, Problems& problems) const;

@@ -56,11 +56,11 @@ void RunCheckpoints::take_changes(const CheckpointInfo& from, const std::vector<
   if (accepted)
     return log_warning("the job is not that of the checkpoint, so bits differ from an uninterrupted run: {}",
                        all);
-  throw InvalidArgument(fmt::format(
-      "--resume: the job is not that of '{}': {}. A run that goes on has the bits of one that was not "
-      "interrupted, which these changes end. Take them back, begin a new run in another "
-      "checkpoint.directory, or accept them: --accept-changes (Python: fit(resume=\"changed\"))",
-      from.directory.string(), all));
+  throw InvalidArgument(
+      fmt::format("--resume: the job is not that of '{}': {}. A resumed run has the bits of one that was not "
+                  "interrupted, and would not with these changes. Take them back, begin a new run in another "
+                  "checkpoint.directory, or accept them: --accept-changes (Python: fit(resume=\"changed\"))",
+                  from.directory.string(), all));
 }
 
 std::vector<std::string> RunCheckpoints::changes(const CheckpointInfo& from, const Batcher* batcher) const {

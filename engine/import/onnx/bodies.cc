@@ -97,7 +97,7 @@ class ChosenRounds {
     if (rounds_ > kMaxChosen || joins_)
       throw InvalidArgument(
           fmt::format("control flow is not supported: its condition must be known (--shape may tell it), or "
-                      "its trip count at most {} and no output a join of its rounds' values",
+                      "its trip count at most {} and no scan outputs",
                       kMaxChosen));
     const Val now = cast(reshape(condition, Ints{}), DType::Bool);
     taken_ = Taken{taken_ ? tf("LogicalAnd", {taken_->condition, now}) : now, true};
