@@ -132,7 +132,8 @@ class Writer {
 
   void types() {
     const std::int64_t n = region_.rows * region_.columns;
-    std::int64_t most = n + layout_.threads * layout_.places;
+    // Places that are not there are counted, too: behind the last thread, or below the last row of a piece.
+    std::int64_t most = n + layout_.places * (layout_.walks ? region_.columns : layout_.threads);
     for (const Region::Output& output : region_.outputs)
       most = std::max(most, output.shape.elements() + layout_.threads * layout_.places);
     for (const Region::Input& input : region_.inputs) most = std::max(most, last_element(input));
