@@ -1,11 +1,10 @@
 // On a device, gathers of few rows cost their launches: replaces groups of ResourceGather nodes with one
 // braid.GatherMany each, and of braid.Bag nodes that pool alike with one braid.BagMany. A group has one type,
-// the same control inputs, and as many gathers before each
-// member, so that none waits for another; whoever put two on different streams keeps them apart. Left alone
-// are gathers after writes of variables (their tables may be written before or after them, so one order for
-// all might not exist), unless one node alone makes all writes before them, the same for all; fed ones, and
-// those that others are colocated with; policy EMBEDDING, which spreads tables over streams, keeps all
-// gathers. A rule of groups (rule.h).
+// the same control inputs, and as many gathers before each member, so that none waits for another. Gathers
+// behind writes of variables form a group where all these writes are one node's, the same for all: else
+// tables may be written before or after them, and one order for all might not exist. Left alone are fed
+// gathers and those that others are colocated with. Who put two on different streams keeps them apart, and
+// policy EMBEDDING, which spreads tables over streams, keeps all gathers. A rule of groups (rule.h).
 #include <algorithm>
 #include <map>
 #include <numeric>
