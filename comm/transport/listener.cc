@@ -4,13 +4,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <optional>
 
 #include "base/descriptors.h"
 #include "base/error.h"
 #include "comm/transport/address.h"
 #include "comm/transport/endpoint.h"
+#include "comm/transport/look_up.h"
 #include "comm/transport/security.h"
 
 namespace braid::comm {
@@ -24,11 +25,12 @@ void remove_old_socket(const std::string& path) {
   if (lstat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode)) unlink(path.c_str());
 }
 
-Protocol::endpoint resolve(boost::asio::io_context& context, const Address& address) {
+/// Nothing: the reason in `reason`.
+std::optional<Protocol::endpoint> resolve(const Address& address, std::string& reason) {
   if (address.is_unix) return boost::asio::local::stream_protocol::endpoint(address.host);
-  boost::asio::ip::tcp::resolver resolver(context);
-  auto found = resolver.resolve(address.host, address.port, boost::asio::ip::resolver_base::passive);
-  return found.begin()->endpoint();
+  const AddressList list = own_addresses(address.host, address.port, reason);
+  if (!list) return std::nullopt;
+  return Protocol::endpoint(list->ai_addr, list->ai_addrlen);
 }
 
 }  // namespace
@@ -48,16 +50,21 @@ Listener::Listener(Context context, const std::string& listen)
 }
 
 void Listener::listen_at(const std::string& listen) {
-  auto address = parse_address(listen);
+  const Address address = parse_address(listen);
+  const auto fail = [&](const std::string& reason) -> Unavailable {
+    return Unavailable(fmt::format("[transport] cannot listen on {}: {}", listen, reason));
+  };
+  std::string reason;
+  const std::optional<Protocol::endpoint> endpoint = resolve(address, reason);
+  if (!endpoint) throw fail(reason);
   try {
-    auto endpoint = resolve(*context_, address);
     if (address.is_unix) remove_old_socket(address.host);
-    acceptor_.open(endpoint.protocol());
+    acceptor_.open(endpoint->protocol());
     if (!address.is_unix) {
       acceptor_.set_option(boost::asio::socket_base::reuse_address(true));
       take_both_families(acceptor_.native_handle());
     }
-    acceptor_.bind(endpoint);
+    acceptor_.bind(*endpoint);
     // Whoever may write to the file may connect. Nobody can before listen().
     if (address.is_unix && chmod(address.host.c_str(), S_IRUSR | S_IWUSR) != 0)
       throw boost::system::system_error(errno, boost::system::system_category());
@@ -70,7 +77,7 @@ void Listener::listen_at(const std::string& listen) {
       address_ = fmt::format("{}{}", listen.substr(0, listen.rfind(':')), bound.substr(bound.rfind(':')));
     }
   } catch (const boost::system::system_error& error) {
-    throw Unavailable(fmt::format("[transport] cannot listen on {}: {}", listen, error.code().message()));
+    throw fail(error.code().message());
   }
 }
 

@@ -15,6 +15,7 @@ namespace braid::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kStopLook{20};  // a stop request is noticed within this time
+constexpr std::chrono::seconds kOwnName{30};
 
 using Name = std::pair<std::string, std::string>;  // host, port
 
@@ -27,8 +28,8 @@ struct Answer {
 struct Questions {
   std::mutex mutex;
   std::condition_variable answered;
-  std::map<Name, std::shared_ptr<Answer>>
-      open;  // guarded by mutex, as are answers: one question a name at a time
+  // Guarded by mutex, as are answers: one question a name at a time.
+  std::map<Name, std::shared_ptr<Answer>> open;
 };
 
 /// Lives as long as the process: a thread that was left alone answers at any time.
@@ -93,6 +94,10 @@ AddressList look_up(const std::string& host, const std::string& port, const Wait
   }
   if (answer->code != 0) reason = gai_strerror(answer->code);
   return answer->list;
+}
+
+AddressList own_addresses(const std::string& host, const std::string& port, std::string& reason) {
+  return look_up(host, port, WaitContext::with_timeout(kOwnName), reason);
 }
 
 }  // namespace braid::comm

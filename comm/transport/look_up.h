@@ -18,4 +18,7 @@ using AddressList = std::shared_ptr<const addrinfo>;
 AddressList look_up(const std::string& host, const std::string& port, const WaitContext& wait,
                     std::string& reason);
 
+/// The same of a name of this machine, to listen at. A name server has 30 seconds to answer.
+AddressList own_addresses(const std::string& host, const std::string& port, std::string& reason);
+
 }  // namespace braid::comm

@@ -1,7 +1,6 @@
 #include "comm/transport/socket.h"
 
 #include <fmt/core.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -32,20 +31,6 @@ constexpr std::chrono::milliseconds kStopPoll{20};  // a stop request is noticed
 constexpr int kLocalBufferBytes = 1 << 20;
 
 std::string errno_text(int code) { return std::system_category().message(code); }
-
-/// Of an address of this machine.
-AddressList own_addresses(const Address& address, std::string& reason) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE;
-  addrinfo* first = nullptr;
-  const int code = getaddrinfo(address.host.c_str(), address.port.c_str(), &hints, &first);
-  if (code != 0) reason = gai_strerror(code);
-  return code != 0
-             ? nullptr
-             : AddressList(first, [](const addrinfo* all) { freeaddrinfo(const_cast<addrinfo*>(all)); });
-}
 
 bool is_local(int fd) {
   int domain = 0;
@@ -114,7 +99,7 @@ ListenSocket listen_at(const std::string& listen) {
     return Unavailable(fmt::format("[transport] cannot listen on {}: {}", listen, reason));
   };
   std::string reason;
-  const AddressList list = own_addresses(address, reason);
+  const AddressList list = own_addresses(address.host, address.port, reason);
   if (!list) throw fail(reason);
   Fd fd(socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   int one = 1;

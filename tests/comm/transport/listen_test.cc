@@ -4,6 +4,7 @@
 #include "comm/transport/address.h"
 #include "comm/transport/socket.h"
 #include "comm/transport/transport.h"
+#include "tests/support/message_of.h"
 
 namespace braid::comm {
 namespace {
@@ -35,6 +36,17 @@ TEST(ListenTest, TakesTheFirstPortThatIsFree) {
   EXPECT_GT(std::stoi(server->address().substr(server->address().rfind(':') + 1)), taken.port);
   options.listen = "127.0.0.1:" + only + "-" + only;
   EXPECT_THROW(TransportServer::start(options, handler), Unavailable);
+}
+
+TEST(ListenTest, ANameThatNobodyHasIsToldWithTheReason) {
+  const std::string nobody = "nobody.invalid:0";  // never registered (RFC 2606)
+  const auto told = ::testing::MatchesRegex(".*cannot listen on nobody.invalid:0: .+");
+  EXPECT_THAT(message_of<Unavailable>([&] { listen_on(nobody); }), told);
+  RequestHandler handler;
+  handler.on_request = [](IncomingMessage, Responder, std::uint64_t) {};
+  TransportServerOptions options;
+  options.listen = nobody;
+  EXPECT_THAT(message_of<Unavailable>([&] { TransportServer::start(options, handler); }), told);
 }
 
 }  // namespace
