@@ -31,7 +31,7 @@ constexpr std::chrono::milliseconds kAcceptPause{100};  // after one that failed
 
 GrpcListener::GrpcListener(grpc::ServerBuilder& builder, const std::string& listen, const Security& security)
     : socket_(listen_on(listen)),
-      name_(fmt::format("{}:{}", listen.substr(0, listen.rfind(':')), socket_.port)) {
+      address_(fmt::format("{}:{}", listen.substr(0, listen.rfind(':')), socket_.port)) {
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, static_cast<int>(kHandshake.count()));
   acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
@@ -64,7 +64,7 @@ void GrpcListener::accept(const std::stop_token& stop) {
     if (!connection) {
       if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ECONNABORTED || errno == EINTR) continue;
       warn_of_refusal(
-          fmt::format("{}: cannot accept a connection: {}", name_, std::system_category().message(errno)));
+          fmt::format("{}: cannot accept a connection: {}", address_, std::system_category().message(errno)));
       std::this_thread::sleep_for(kAcceptPause);
       continue;
     }
@@ -72,7 +72,7 @@ void GrpcListener::accept(const std::stop_token& stop) {
     while (!fresh.empty() && fresh.front() + kHandshake < now) fresh.pop_front();
     const bool crowded = fresh.size() >= kMostNew && connection->get() >= static_cast<int>(kMostNew);
     if (crowded || !leaves_descriptors(connection->get())) {
-      warn_of_refusal(fmt::format("{}: a connection was refused: too many are open or new", name_));
+      warn_of_refusal(fmt::format("{}: a connection was refused: too many are open or new", address_));
       continue;
     }
     fresh.push_back(now);

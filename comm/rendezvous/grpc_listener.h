@@ -33,13 +33,14 @@ class GrpcListener {
   void start();
   /// Nobody is taken any more, and the port is free.
   void stop();
-  int port() const { return socket_.port; }
+  /// As it was asked for, with the port that it has.
+  const std::string& address() const { return address_; }
 
  private:
   void accept(const std::stop_token& stop);
 
   ListenSocket socket_;
-  const std::string name_;
+  const std::string address_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::jthread thread_;
 };

@@ -244,7 +244,6 @@ class RendezvousServerImpl final : public RendezvousServer {
     server_ = builder.BuildAndStart();
     if (!server_) throw Internal(fmt::format("[rendezvous] {}: gRPC starts no server", options.listen));
     listener_->start();
-    address_ = fmt::format("{}:{}", options.listen.substr(0, options.listen.rfind(':')), listener_->port());
   }
 
   ~RendezvousServerImpl() override {
@@ -255,14 +254,14 @@ class RendezvousServerImpl final : public RendezvousServer {
     }
   }
 
-  std::string address() const override { return address_; }
+  std::string address() const override { return listener_->address(); }
   std::shared_ptr<RendezvousStore> store() const override { return store_; }
 
   void stop(const WaitContext& wait) override {
     std::lock_guard lock(mutex_);
     if (stopped_) return;
     stopped_ = true;
-    store_->fail_waits(fmt::format("[rendezvous] the host at {} stopped", address_));
+    store_->fail_waits(fmt::format("[rendezvous] the host at {} stopped", listener_->address()));
     listener_->stop();
     auto left = gpr_time_from_nanos(wait.remaining().count(), GPR_TIMESPAN);
     server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), left));
@@ -274,7 +273,6 @@ class RendezvousServerImpl final : public RendezvousServer {
   const std::function<void(grpc::ServerBuilder&)> add_services_;  // may own them: outlives the server
   std::optional<GrpcListener> listener_;
   std::unique_ptr<grpc::Server> server_;
-  std::string address_;
   std::mutex mutex_;
   bool stopped_ = false;  // guarded by mutex_
 };

@@ -290,7 +290,6 @@ struct ControlService::Impl {
   std::unique_ptr<grpc::Service> queue;  // workers ask that of server 0
   std::optional<comm::GrpcListener> listener;
   std::unique_ptr<grpc::Server> server;
-  std::string address;
 };
 
 ControlService::ControlService(ServerCore& core, ControlServiceOptions options)
@@ -309,7 +308,6 @@ ControlService::ControlService(ServerCore& core, ControlServiceOptions options)
   if (!impl_->server)
     throw Internal(fmt::format("[ps] server {} at {}: gRPC starts no server", impl_->options.index, listen));
   impl_->listener->start();
-  impl_->address = fmt::format("{}:{}", listen.substr(0, listen.rfind(':')), impl_->listener->port());
 }
 
 ControlService::~ControlService() {
@@ -320,7 +318,7 @@ ControlService::~ControlService() {
   }
 }
 
-std::string ControlService::address() const { return impl_->address; }
+std::string ControlService::address() const { return impl_->listener->address(); }
 
 void ControlService::stop(const WaitContext& wait) {
   impl_->service.finish();
