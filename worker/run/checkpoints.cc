@@ -67,9 +67,9 @@ std::vector<std::string> RunCheckpoints::changes(const CheckpointInfo& from, con
   std::vector<std::string> all = job_changes(from.meta, run_.job);
   const std::string& cursor = from.meta.cursors.at(kInputCursor);
   if (!batcher || cursor.find(' ') == std::string::npos) return all;  // of another program
-  const bool has_seed = from.meta.attributes.contains(kResumedSeed);
-  for (std::string& change : cursor_changes(cursor, batcher->cursor(Batcher::ticket_of(cursor))))
-    if (!has_seed || !change.starts_with("the input's seed ")) all.push_back(std::move(change));
+  const bool told = from.meta.attributes.contains(kResumedSeed);
+  for (std::string& change : cursor_changes(cursor, batcher->cursor(Batcher::ticket_of(cursor)), !told))
+    all.push_back(std::move(change));
   return all;
 }
 

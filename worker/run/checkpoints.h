@@ -31,11 +31,10 @@ class RunCheckpoints {
                  const Metric& metric, bool keeps_best);
 
   /// Of a run that is to go on: fills the variables from the newest whole checkpoint. Throws: as
-  /// Checkpointer::restore_local; DataLoss when its input is at another step than its variables. `batcher`:
-  /// whose order of rows is compared with the checkpoint's; null: none is.
-  std::optional<CheckpointInfo> restore(const Batcher* batcher);
+  /// Checkpointer::restore_local; DataLoss when its input is at another step than its variables;
   /// InvalidArgument when seed, input, model or optimizer are not those of the checkpoint, unless the user
-  /// accepts that.
+  /// accepts that. `batcher`: whose order of rows is compared with the checkpoint's; null: none is.
+  std::optional<CheckpointInfo> restore(const Batcher* batcher);
   /// The same of a run that is under way, whose variables are lost; only logs what differs.
   std::optional<CheckpointInfo> go_back(const Batcher* batcher);
   /// The run begins at `first`: says what may surprise who started it.

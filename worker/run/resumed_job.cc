@@ -65,9 +65,13 @@ std::vector<std::string> job_changes(const CheckpointMeta& meta, const proto::Jo
   return changes;
 }
 
-std::vector<std::string> cursor_changes(const std::string& was, const std::string& is) {
+std::vector<std::string> cursor_changes(const std::string& was, const std::string& is, bool of_seed) {
   std::vector<std::string> changes;
-  const std::map<std::string, std::string> before = fields_of(was), now = fields_of(is);
+  std::map<std::string, std::string> before = fields_of(was), now = fields_of(is);
+  if (!of_seed) {
+    before.erase("seed");
+    now.erase("seed");
+  }
   for (const auto& [name, value] : before) {
     const auto at = now.find(name);
     const std::string found = at == now.end() ? "not there" : at->second;

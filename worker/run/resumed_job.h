@@ -27,7 +27,7 @@ std::map<std::string, std::string> resumed_attributes(const proto::Job& job);
 std::vector<std::string> job_changes(const CheckpointMeta& meta, const proto::Job& job);
 
 /// The same of the fields of two cursors of an input, "ticket=30 rows=400 batch=64", but for what says where
-/// it is.
-std::vector<std::string> cursor_changes(const std::string& was, const std::string& is);
+/// it is, and for its seed unless `of_seed`.
+std::vector<std::string> cursor_changes(const std::string& was, const std::string& is, bool of_seed = true);
 
 }  // namespace braid::worker

@@ -62,6 +62,8 @@ TEST(ResumedJobTest, CursorsAreComparedButForWhereTheyAre) {
   EXPECT_THAT(cursor_changes("ticket=3 rows=400 batch=64", "ticket=3 batch=32 stream=0f"),
               ElementsAre("the input's batch was 64 and is 32", "the input's rows was 400 and is not there",
                           "the input's stream was not there and is 0f"));
+  EXPECT_THAT(cursor_changes("ticket=3 batch=64 seed=4", "ticket=3 batch=32 seed=5", false),
+              ElementsAre("the input's batch was 64 and is 32"));
   EXPECT_THAT(cursor_changes("ticket=3 batch=64 stream=0e", "ticket=3 batch=64 stream=0f"),
               ElementsAre("files that are streamed, or settings of their order, are others"));
 }
