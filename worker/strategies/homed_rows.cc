@@ -109,17 +109,36 @@ void HomedRows::begin(std::uint64_t step, std::span<const ps::OrderedKeys> keys,
     servers->pull_async(request, done, wait);
   };
   ErrorPtr failed;
+  std::shared_ptr<Parked> parked;
   {
     const std::lock_guard lock(mutex_);
     failed = failed_;
     const bool waits = !failed && asks_for_leaving(step);
     note_leaving(step);
     if (waits) {
-      parked_.emplace(step, pull);
-      return;
+      parked = std::make_shared<Parked>();
+      parked->pull = pull;
+      parked_.emplace(step, parked);
     }
   }
-  pull(std::move(failed));
+  if (!parked) return pull(std::move(failed));
+  // Without the lock: a step that has been given up calls at once.
+  parked->on_stop.emplace(wait.stop, [weak = weak_from_this(), step] {
+    if (const auto self = weak.lock()) std::static_pointer_cast<HomedRows>(self)->give_up(step);
+  });
+}
+
+void HomedRows::give_up(std::uint64_t step) {
+  std::shared_ptr<Parked> parked;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto its = parked_.find(step); its != parked_.end()) {
+      parked = std::move(its->second);
+      parked_.erase(its);
+    }
+  }
+  if (parked)
+    parked->pull(make_error(ErrorCode::Cancelled, "a pull of rows that go back to the servers: cancelled"));
 }
 
 void HomedRows::write(const std::vector<std::shared_ptr<ps::HomeRows::Written>>& rows, Done done,
@@ -145,7 +164,7 @@ void HomedRows::leave(std::uint64_t step, Done done) {
 }
 
 void HomedRows::arrived(std::uint64_t step, ErrorPtr error) {
-  std::vector<std::function<void(ErrorPtr)>> next;
+  std::vector<std::shared_ptr<Parked>> next;
   {
     const std::lock_guard lock(mutex_);
     if (error && !failed_) failed_ = error;
@@ -158,7 +177,7 @@ void HomedRows::arrived(std::uint64_t step, ErrorPtr error) {
     error = failed_;
   }
   arrived_.notify_all();
-  for (const auto& pull : next) pull(error);
+  for (const auto& parked : next) parked->pull(error);
 }
 
 void HomedRows::flush(std::uint64_t step, const Read& read, const WaitContext& wait) {

@@ -14,7 +14,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -67,9 +69,17 @@ class HomedRows : public KeptRows {
     std::size_t used_ = 0;
   };
 
+  /// A step's pull that waits for rows of steps before to arrive, or for its step to be given up: one that
+  /// has failed sends nothing.
+  struct Parked {
+    std::function<void(ErrorPtr)> pull;
+    std::optional<std::stop_callback<std::function<void()>>> on_stop;
+  };
+
   bool asks_for_leaving(std::uint64_t step) const;
   void note_leaving(std::uint64_t step);
   void arrived(std::uint64_t step, ErrorPtr error);
+  void give_up(std::uint64_t step);
   void write(const std::vector<std::shared_ptr<ps::HomeRows::Written>>& rows, Done done,
              const WaitContext& wait);
 
@@ -79,9 +89,8 @@ class HomedRows : public KeptRows {
   std::vector<std::shared_ptr<std::byte[]>> memories_;  // by group; guarded by mutex_
   mutable std::mutex mutex_;
   std::condition_variable_any arrived_;
-  std::map<std::uint64_t, Rows> leaving_;                          // by step; guarded by mutex_
-  std::map<std::uint64_t, std::function<void(ErrorPtr)>> parked_;  // pulls, by step, that wait for those
-                                                                   // of steps before; guarded by mutex_
+  std::map<std::uint64_t, Rows> leaving_;                    // by step; guarded by mutex_
+  std::map<std::uint64_t, std::shared_ptr<Parked>> parked_;  // by step; guarded by mutex_
   ErrorPtr failed_;          // of a row that did not arrive; guarded by mutex_
   std::uint64_t asked_ = 0;  // when servers were last asked for their votes; of begin()
 };
