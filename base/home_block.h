@@ -1,6 +1,6 @@
 // The memory through which a step's rows come to the worker that is their home, and go: written by the host
 // ahead of the step, read and written by the kernel that puts rows to their places
-// (engine/device/swap_rows.h).
+// (engine/ops/common/home_swap.h).
 //
 //   counts [2] i32: keys, swaps
 //   slots [keys] i32: by key, the row of its table here that it has

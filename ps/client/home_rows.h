@@ -4,7 +4,7 @@
 // Of each step: plan(), the pull that it asks for, the swap (the step's own, wherever the variables lie),
 // leaving().
 //
-// Thread rule: plan(), for_dirty(), cleaned(), clear() of one thread at a time, in the order of steps;
+// Thread rule: plan(), dirty(), cleaned(), clear() of one thread at a time, in the order of steps;
 // leaving() in the order of steps, beside them; counts() from any thread.
 #pragma once
 
@@ -42,7 +42,6 @@ class HomeRows {
   const HomeLayout& layout() const { return options_.layout; }
   /// REQUIRES: before plan(); layout().bytes() of it, which live as long as this.
   void set_memory(std::byte* memory) { memory_ = memory; }
-  std::byte* memory() const { return memory_; }
 
   /// Fills the step's block but for its rows. Result: what is to be pulled, with slots, to the block's `in`;
   /// its spans live until the next but layout().steps - 1. REQUIRES: the step that had the block is over.

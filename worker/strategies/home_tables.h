@@ -50,7 +50,7 @@ class HomeTables {
   /// none.
   static std::optional<Ids> can_take(const TrainingGraph& training);
 
-  /// REQUIRES: its gathers are among the ids. `number`: of the table in the table set; `rows`: that it has.
+  /// REQUIRES: its gathers are among the ids. `number`: of the table in the table set.
   void add(const VariableGradient& gradient, int number, const OptimizerSpec& optimizer);
   /// Puts the variables in the places of all that were added, with their updates. Result: the servers' votes.
   /// Throws: InvalidArgument where a batch may name more rows than have room.

@@ -194,10 +194,11 @@ void HomedRows::flush(std::uint64_t step, const Read& read, const WaitContext& w
       const auto part = std::span(dirty).subspan(first, std::min(kRowsOfWrite, dirty.size() - first));
       auto rows = groups_[g]->written(
           part, [&](std::int32_t table, std::uint32_t slot, float* out) { read(g, table, slot, out); });
-      std::promise<ErrorPtr> ended;
+      auto ended = std::make_shared<std::promise<ErrorPtr>>();  // whoever sets it may return late
+      auto result = ended->get_future();
       write(
-          {std::move(rows)}, [&](ErrorPtr error) { ended.set_value(std::move(error)); }, wait);
-      if (const ErrorPtr error = ended.get_future().get()) throw_error(*error);
+          {std::move(rows)}, [ended](ErrorPtr error) { ended->set_value(std::move(error)); }, wait);
+      if (const ErrorPtr error = result.get()) throw_error(*error);
     }
     groups_[g]->cleaned(step);
   }
