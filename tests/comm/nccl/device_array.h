@@ -13,6 +13,12 @@
 
 namespace braid::comm {
 
+/// Complete when it returns: a copy from pageable memory may still be on its way behind cudaMemcpy().
+inline void copy_to_device(void* to, const void* from, std::size_t bytes) {
+  BRAID_CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+  BRAID_CUDA_CHECK(cudaStreamSynchronize(cudaStreamLegacy));
+}
+
 /// An array in the memory of the current device.
 class DeviceArray {
  public:
@@ -25,7 +31,7 @@ class DeviceArray {
   DeviceArray& operator=(const DeviceArray&) = delete;
   float* get() const { return static_cast<float*>(memory_); }
   void write(const std::vector<float>& values) {
-    BRAID_CUDA_CHECK(cudaMemcpy(memory_, values.data(), count_ * sizeof(float), cudaMemcpyHostToDevice));
+    copy_to_device(memory_, values.data(), count_ * sizeof(float));
   }
   std::vector<float> read() const {
     std::vector<float> values(count_);

@@ -56,7 +56,7 @@ class PieceRounds {
     for (std::size_t t = 0; t < bytes_.size(); ++t) {
       std::vector<unsigned char> all;
       for (std::size_t to = 0; to < ranks; ++to) append(all, party_.rank, static_cast<int>(to), t, round);
-      BRAID_CUDA_CHECK(cudaMemcpy(inputs_[t]->get(), all.data(), all.size(), cudaMemcpyHostToDevice));
+      copy_to_device(inputs_[t]->get(), all.data(), all.size());
       in.push_back(inputs_[t]->get());
       out.push_back(outputs_[t]->get());
     }
@@ -186,7 +186,7 @@ class RowRounds {
   static constexpr std::int64_t kRows = 777;
   template <class T>
   static void copy(const DeviceArray& to, const std::vector<T>& from) {
-    BRAID_CUDA_CHECK(cudaMemcpy(to.get(), from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
+    copy_to_device(to.get(), from.data(), from.size() * sizeof(T));
   }
 
   const Party& party_;
