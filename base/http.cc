@@ -11,6 +11,7 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <charconv>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "base/descriptors.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/look_up.h"
 
 namespace braid {
 namespace {
@@ -199,10 +201,12 @@ class HttpServer::Impl::Session : public std::enable_shared_from_this<Session> {
 HttpServer::Impl::Impl(const std::string& listen, const HttpLimits& given) : limits(given) {
   const auto [host, port] = split_address(listen);
   ErrorCodeBoost error;
-  const auto found =
-      tcp::resolver(context).resolve(host, std::to_string(port), tcp::resolver::passive, error);
-  if (error) throw Unavailable(fmt::format("[http] cannot resolve '{}': {}", listen, error.message()));
-  tcp::endpoint endpoint = found.begin()->endpoint();
+  std::string reason;
+  const AddressList found = own_addresses(host, std::to_string(port), reason);
+  if (!found) throw Unavailable(fmt::format("[http] cannot resolve '{}': {}", listen, reason));
+  tcp::endpoint endpoint;
+  endpoint.resize(found->ai_addrlen);
+  std::memcpy(endpoint.data(), found->ai_addr, found->ai_addrlen);
   if (endpoint.address().is_unspecified()) {
     // All interfaces are those of IPv6, too, from where probes of an IPv6 cluster come.
     const tcp::endpoint both(tcp::v6(), endpoint.port());

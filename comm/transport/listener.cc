@@ -9,9 +9,9 @@
 
 #include "base/descriptors.h"
 #include "base/error.h"
+#include "base/look_up.h"
 #include "comm/transport/address.h"
 #include "comm/transport/endpoint.h"
-#include "comm/transport/look_up.h"
 #include "comm/transport/security.h"
 
 namespace braid::comm {

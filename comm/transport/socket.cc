@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/look_up.h"
 #include "comm/transport/address.h"
-#include "comm/transport/look_up.h"
 
 namespace braid::comm {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/transport/look_up.h"
+#include "base/look_up.h"
 
 #include <sys/socket.h>
 
@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-namespace braid::comm {
+namespace braid {
 namespace {
 
 constexpr std::chrono::milliseconds kStopLook{20};  // a stop request is noticed within this time
@@ -100,4 +100,4 @@ AddressList own_addresses(const std::string& host, const std::string& port, std:
   return look_up(host, port, WaitContext::with_timeout(kOwnName), reason);
 }
 
-}  // namespace braid::comm
+}  // namespace braid

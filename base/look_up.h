@@ -9,7 +9,7 @@
 
 #include "base/wait_context.h"
 
-namespace braid::comm {
+namespace braid {
 
 using AddressList = std::shared_ptr<const addrinfo>;
 
@@ -21,4 +21,4 @@ AddressList look_up(const std::string& host, const std::string& port, const Wait
 /// The same of a name of this machine, to listen at. A name server has 30 seconds to answer.
 AddressList own_addresses(const std::string& host, const std::string& port, std::string& reason);
 
-}  // namespace braid::comm
+}  // namespace braid

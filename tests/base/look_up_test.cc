@@ -1,11 +1,11 @@
 // Names of hosts: the deadline of a look-up, which getaddrinfo() does not have.
-#include "comm/transport/look_up.h"
+#include "base/look_up.h"
 
 #include <gtest/gtest.h>
 
 #include <stop_token>
 
-namespace braid::comm {
+namespace braid {
 namespace {
 
 using std::chrono::milliseconds;
@@ -43,4 +43,4 @@ TEST(LookUpTest, NumbersAndTheOwnNameAreFound) {
 }
 
 }  // namespace
-}  // namespace braid::comm
+}  // namespace braid
