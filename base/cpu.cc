@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <thread>
+
+#include "base/control_group.h"
 
 namespace braid {
 namespace {
@@ -16,19 +19,32 @@ int cores_by_affinity() {
   return static_cast<int>(std::thread::hardware_concurrency());  // the mask does not fit into a cpu_set_t
 }
 
-/// "quota period" in microseconds, or "max period" (Linux, Documentation/admin-guide/cgroup-v2.rst).
-int cores_by_quota(int otherwise) {
-  std::ifstream in("/sys/fs/cgroup/cpu.max");
+/// CPUs: of "quota period" in microseconds, or "max period", and of two files of version 1, where -1 limits
+/// nothing (Linux, admin-guide/cgroup-v2.rst, scheduler/sched-bwc.rst).
+double quota_of(const ControlGroup& group) {
   double quota = 0, period = 0;
-  if (!(in >> quota >> period) || quota <= 0 || period <= 0) return otherwise;
-  return static_cast<int>(std::ceil(quota / period));
+  if (group.version == 2) {
+    std::ifstream(group.directory / "cpu.max") >> quota >> period;
+  } else {
+    std::ifstream(group.directory / "cpu.cfs_quota_us") >> quota;
+    std::ifstream(group.directory / "cpu.cfs_period_us") >> period;
+  }
+  return quota > 0 && period > 0 ? quota / period : std::numeric_limits<double>::infinity();
 }
 
 }  // namespace
 
+double cpu_quota(std::string_view groups, const std::filesystem::path& root) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const ControlGroup& group : control_groups(groups, root, "cpu"))
+    least = std::min(least, quota_of(group));
+  return least;
+}
+
 int usable_cores() {
   const int cores = cores_by_affinity();
-  return std::max(1, std::min(cores, cores_by_quota(cores)));
+  const double quota = std::ceil(cpu_quota(own_control_groups(), "/sys/fs/cgroup"));
+  return quota < cores ? std::max(1, static_cast<int>(quota)) : std::max(1, cores);
 }
 
 std::string cpu_name() {

@@ -1,13 +1,21 @@
 // What this process may use of the machine's processors. Thread rule: pure functions.
 #pragma once
 
+#include <filesystem>
 #include <string>
+#include <string_view>
 
 namespace braid {
 
-/// Cores that the scheduler may give this process: its affinity mask, and the quota of its control group when
-/// that is less (a container's CPU limit, rounded up). At least 1. Read anew at each call.
+/// Cores that the scheduler may give this process: its affinity mask, and the quota of its control group, or
+/// of one that it is in, when that is less (a container's CPU limit, systemd's CPUQuota; rounded up). At
+/// least
+/// 1. Read anew at each call.
 int usable_cores();
+
+/// CPUs: the least quota of these groups and of all that they are in; infinity: none. `groups`: as
+/// /proc/self/cgroup says them. `root`: where control groups are mounted, /sys/fs/cgroup.
+double cpu_quota(std::string_view groups, const std::filesystem::path& root);
 
 /// The processor's name as the system tells it, for reports; "unknown processor" when it does not.
 std::string cpu_name();

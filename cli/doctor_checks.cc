@@ -13,14 +13,17 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <sstream>
 #include <thread>
 
 #include "base/cpu.h"
+#include "base/memory_limit.h"
 
 namespace braid::cli {
 namespace {
@@ -122,33 +125,18 @@ Finding memory(const Path& root) {
           "tables, batches and a checkpoint's copy must fit"};
 }
 
-/// Of a container or a unit of systemd; version 2, then 1.
+/// Of a container or a unit of systemd.
 Finding cgroup(const Path& root) {
-  const Path group = root / "sys/fs/cgroup";
-  std::string own;  // "0::/system.slice/x" of version 2
-  if (const auto line = first_line(root / "proc/self/cgroup"); line && line->starts_with("0::/"))
-    own = line->substr(4);
-  const auto read = [&](const std::string& newer, const std::string& older) {
-    for (const Path& file : {group / own / newer, group / newer, group / older})
-      if (const auto line = first_line(file)) return *line;
-    return std::string("max");
-  };
+  std::ifstream in(root / "proc/self/cgroup");
+  const std::string groups{std::istreambuf_iterator<char>(in), {}};
   std::vector<std::string> limits;
   State state = State::Good;
-  std::string quota = read("cpu.max", "cpu/cpu.cfs_quota_us"), period = "100000";
-  if (const auto blank = quota.find(' '); blank != std::string::npos) {
-    period = quota.substr(blank + 1);
-    quota.resize(blank);
-  } else if (const auto line = first_line(group / "cpu/cpu.cfs_period_us")) {
-    period = *line;
-  }
-  const double cpus = std::strtod(quota.c_str(), nullptr) / std::strtod(period.c_str(), nullptr);
-  if (cpus > 0) {
+  if (const double cpus = cpu_quota(groups, root / "sys/fs/cgroup"); std::isfinite(cpus)) {
     limits.push_back(fmt::format("{:.3g} CPUs", cpus));
     if (cpus < 1) state = State::Poor;
   }
-  const double bytes = std::strtod(read("memory.max", "memory/memory.limit_in_bytes").c_str(), nullptr);
-  if (bytes > 0 && bytes < 1e18) {
+  // Version 1 says a number near 2^63 where there is none.
+  if (const auto bytes = static_cast<double>(memory_limit(groups, root / "sys/fs/cgroup")); bytes < 1e18) {
     limits.push_back(bytes_text(bytes) + " of memory");
     if (bytes < kSmallMemory) state = State::Poor;
   }
