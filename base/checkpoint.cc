@@ -238,7 +238,15 @@ CheckpointInfo CheckpointStore::commit(const fs::path& temporary, const Checkpoi
 
 /// Two jobs that were given one directory notice it here at the latest, before either loses anything.
 void CheckpointStore::check_owner(const CheckpointMeta& meta, const fs::path& final) const {
-  if (const auto named = read_run_file(root_); named && !named->same_as(meta.run))
+  const auto named = read_run_file(root_);
+  if (!named && meta.run.number > 0) {
+    log_warning(
+        "checkpoint.directory '{}' was emptied or replaced while {} writes there: what it had is gone, and "
+        "the run goes on in it",
+        root_.string(), meta.run.describe());
+    write_run_file(root_, meta.run);
+  }
+  if (named && !named->same_as(meta.run))
     throw InvalidArgument(
         fmt::format("checkpoint.directory '{}' was taken over by {}: this is {}, and writes "
                     "no more there",

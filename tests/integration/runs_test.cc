@@ -210,5 +210,36 @@ TEST_P(RunsOfClustersTest, ARunThatOverwritesIsKeptAndResumed) {
 
 INSTANTIATE_TEST_SUITE_P(Strategies, RunsOfClustersTest, ::testing::Values("ALLREDUCE", "PS"));
 
+/// It would remove the half-written checkpoints of the first, which has the same run.
+TEST_F(RunsFaultTest, ARunThatIsStillWrittenIsNotResumedBesides) {
+  const Job endless = job(100000000).with({"metrics.progress_seconds=0.05"});
+  const auto first = start("first", endless);
+  ASSERT_TRUE(reaches_step(*first, 300)) << first->err();
+  const auto second = start("second", endless, "--resume");
+  EXPECT_EQ(second->exit_code(), 138) << "it is worth another try when the first has ended";
+  EXPECT_THAT(second->err(), HasSubstr("process " + std::to_string(first->pid()) + " on "));
+  const auto third = start("third", endless, "--overwrite");
+  EXPECT_EQ(third->exit_code(), 2);
+  EXPECT_THAT(third->err(), HasSubstr("writes its checkpoints there; choose another directory"));
+  first->signal(SIGKILL);
+  first->exit_code();
+  const auto fourth = start("fourth", endless, "--resume");
+  ASSERT_TRUE(reaches_step(*fourth, 400)) << "the lock has ended with its process: " << fourth->err();
+  fourth->signal(SIGTERM);
+  EXPECT_EQ(fourth->exit_code(), 143);
+}
+
+TEST_F(RunsFaultTest, ADirectoryThatIsEmptiedUnderItsRunIsSaidAndStillOfThatRun) {
+  const auto first = start("first", job(100000000).with({"metrics.progress_seconds=0.05"}));
+  ASSERT_TRUE(reaches_step(*first, 300)) << first->err();
+  const CheckpointRun run = latest_run();
+  std::filesystem::rename(root(), directory() / "moved");
+  ASSERT_TRUE(first->says("was emptied or replaced while run 1")) << first->err();
+  first->signal(SIGTERM);
+  EXPECT_EQ(first->exit_code(), 143);
+  EXPECT_TRUE(read_run_file(root())->same_as(run));
+  EXPECT_TRUE(latest_run().same_as(run));
+}
+
 }  // namespace
 }  // namespace braid::integration

@@ -1,9 +1,11 @@
 #include "worker/run/start.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/checkpoint_run.h"
@@ -17,6 +19,7 @@ namespace braid::worker {
 namespace {
 
 constexpr std::chrono::seconds kFarewellTime{10};
+constexpr std::chrono::milliseconds kLockPoll{50};
 
 /// An early word, before data is read and streams are measured: without it a job would find out at its first
 /// checkpoint.
@@ -31,7 +34,24 @@ void make_directory(const std::filesystem::path& directory) {
   if (::access(directory.c_str(), W_OK | X_OK) != 0) refuse(std::strerror(errno));
 }
 
-StartedRun leaders_run(const proto::Job& job, RunStart how) {
+/// Two that write checkpoints of one run would remove each other's. One that ends may take a moment.
+DirectoryLock lock_directory(const std::string& directory, RunStart how, const WaitContext& wait) {
+  const WaitContext patience = wait.at_most(kFarewellTime);
+  DirectoryLock lock;
+  while (!lock.take(directory)) {
+    if (!patience.expired() && !patience.stopped()) {
+      std::this_thread::sleep_for(kLockPoll);
+      continue;
+    }
+    const std::string what =
+        fmt::format("checkpoint.directory '{}': {} writes its checkpoints there", directory, lock.holder());
+    if (how == RunStart::Resume) throw Unavailable(what + "; end that one first");
+    throw InvalidArgument(what + "; choose another directory, or end that one first");
+  }
+  return lock;
+}
+
+StartedRun leaders_run(const proto::Job& job, RunStart how, const WaitContext& wait) {
   const std::string& directory = job.checkpoint().directory();
   RunDirectory of_run;
   if (!job.run_directory().empty()) of_run = RunDirectory(job.run_directory(), how);
@@ -41,6 +61,7 @@ StartedRun leaders_run(const proto::Job& job, RunStart how) {
                           " needs checkpoint.directory in the job");
   }
   make_directory(directory);
+  DirectoryLock lock = lock_directory(directory, how, wait);
   CheckpointStore store(directory);
   const bool continued = how == RunStart::Resume && store.current_run().has_value();
   const std::optional<CheckpointRun> earlier = store.current_run();
@@ -51,7 +72,7 @@ StartedRun leaders_run(const proto::Job& job, RunStart how) {
   std::unique_ptr<ReplacedRun> replaced;
   if (how == RunStart::Overwrite && earlier)
     replaced = std::make_unique<ReplacedRun>(directory, *earlier, run);
-  return {std::move(run), continued, std::move(of_run), std::move(replaced)};
+  return {std::move(run), continued, std::move(of_run), std::move(lock), std::move(replaced)};
 }
 
 /// `error` of the leader is thrown on all workers; empty: none.
@@ -97,7 +118,7 @@ StartedRun start_run(const proto::Job& job, RunStart how, const Peers& peers, co
   std::optional<ErrorRecord> refused;
   if (peers.leader()) {
     try {
-      run = leaders_run(job, how);
+      run = leaders_run(job, how, wait);
     } catch (const Error& error) {
       refused = {error.code(), error.message()};
     }

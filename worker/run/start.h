@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/checkpoint.h"
+#include "base/directory_lock.h"
 #include "base/error.h"
 #include "base/wait_context.h"
 #include "worker/run/run_directory.h"
@@ -43,12 +44,13 @@ struct StartedRun {
   /// It was there before. Of a directory's first run the leader alone knows that.
   bool continued = false;
   RunDirectory directory;                 // the leader's
+  DirectoryLock lock;                     // the leader's, of checkpoint.directory
   std::unique_ptr<ReplacedRun> replaced;  // the leader's, with --overwrite
 };
 
 /// Every worker calls it, before all others. Throws: InvalidArgument when a directory cannot be made or
-/// written into, or has another run or its checkpoints; on the other workers of an all-reduce the leader's
-/// error.
+/// written into, has another run or its checkpoints, or another process writes there; Unavailable where that
+/// one writes the run that is to go on; on the other workers of an all-reduce the leader's error.
 StartedRun start_run(const proto::Job& job, RunStart how, const Peers& peers, const WaitContext& wait);
 
 /// The leader fails before the first step. With parameter servers the others would wait for it until their
