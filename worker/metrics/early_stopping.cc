@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <cstdio>
+#include <string_view>
+#include <system_error>
 
+#include "base/c_locale.h"
 #include "base/error.h"
 
 namespace braid::worker {
@@ -39,22 +43,43 @@ std::string EarlyStopping::reason() const {
 
 std::string EarlyStopping::state() const {
   if (!best_ || !reference_) return fmt::format("waited={}", waited_);
+  const InCLocale locale;  // {:a} follows the program's
   return fmt::format("waited={} best={:a} at={} reference={:a} at={}", waited_, best_->value, best_->step,
                      reference_->value, reference_->step);
 }
 
 void EarlyStopping::restore(const std::string& state) {
-  unsigned waited = 0;
-  unsigned long long best_step = 0, reference_step = 0;
-  double best = 0, reference = 0;
-  const int found = std::sscanf(state.c_str(), "waited=%u best=%la at=%llu reference=%la at=%llu", &waited,
-                                &best, &best_step, &reference, &reference_step);
-  if (found != 1 && found != 5)
-    throw DataLoss("'" + state + "' in the checkpoint is not a record of evaluations");
-  waited_ = waited;
-  if (found == 1) return;
-  best_ = Best{best_step, best};
-  reference_ = Best{reference_step, reference};
+  const auto damaged = [&] {
+    return DataLoss("'" + state + "' in the checkpoint is not a record of evaluations");
+  };
+  std::string text = state;
+  std::ranges::replace(text, ',', '.');  // of versions that followed the program's locale
+  const char* at = text.c_str();
+  const auto pass = [&](std::string_view name) {
+    if (!std::string_view(at).starts_with(name)) throw damaged();
+    at += name.size();
+  };
+  const auto whole = [&] {
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(at, text.data() + text.size(), value);
+    if (error != std::errc()) throw damaged();
+    at = end;
+    return value;
+  };
+  const auto best_at = [&](std::string_view name) {
+    pass(name);
+    char* end = nullptr;
+    const double value = strtod_in_c(at, &end);
+    if (end == at) throw damaged();
+    at = end;
+    pass(" at=");
+    return Best{whole(), value};
+  };
+  pass("waited=");
+  waited_ = static_cast<unsigned>(whole());
+  if (*at == '\0') return;
+  best_ = best_at(" best=");
+  reference_ = best_at(" reference=");
 }
 
 }  // namespace braid::worker

@@ -5,10 +5,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <type_traits>
+
+#include "base/c_locale.h"
 
 namespace braid {
 
@@ -36,7 +37,7 @@ bool parse_number(std::string_view text, T& value) {
                                               hex ? std::chars_format::hex : std::chars_format::general);
     if (error == std::errc::invalid_argument || end != text.data() + text.size()) return false;
     if (error == std::errc::result_out_of_range)  // says which way, unlike from_chars
-      value = static_cast<T>(std::strtod(((hex ? "0x" : "") + std::string(text)).c_str(), nullptr));
+      value = static_cast<T>(strtod_in_c(((hex ? "0x" : "") + std::string(text)).c_str(), nullptr));
     if (negative) value = -value;
     return true;
   }

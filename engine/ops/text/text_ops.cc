@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/c_locale.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "engine/ops/common/dispatch.h"
@@ -54,6 +55,7 @@ void infer_as_string(InferContext& c) {
 
 template <class T>
 std::string printed(const std::string& format, T value) {
+  const InCLocale locale;
   std::string text(static_cast<std::size_t>(std::snprintf(nullptr, 0, format.c_str(), value)), '\0');
   std::snprintf(text.data(), text.size() + 1, format.c_str(), value);
   return text;

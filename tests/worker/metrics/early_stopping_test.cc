@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "tests/support/comma_locale.h"
 
 namespace braid::worker {
 namespace {
@@ -67,6 +68,16 @@ TEST(EarlyStoppingTest, ATargetIsReachedFromItsSide) {
   EXPECT_NE(loss.reason(), "");
 }
 
+TEST(EarlyStoppingTest, ResumesInALocaleOfDecimalCommas) {
+  const EarlyStoppingOptions options{.patience = 3, .min_delta = 0.001};
+  EarlyStopping before(options), after(options);
+  before.add(4, 0.30000000000000004);
+  before.add(5, -0.2);
+  const CommaLocale locale;
+  after.restore(before.state());
+  EXPECT_EQ(after.state(), "waited=1 best=0x1.3333333333334p-2 at=4 reference=0x1.3333333333334p-2 at=4");
+}
+
 TEST(EarlyStoppingTest, AResumedRunDecidesAsAnUninterruptedOne) {
   const EarlyStoppingOptions options{.patience = 3, .min_delta = 0.001};
   const double values[] = {0.1, 0.30000000000000004, 0.3005, 0.2, 0.3009, 0.25};
@@ -79,7 +90,9 @@ TEST(EarlyStoppingTest, AResumedRunDecidesAsAnUninterruptedOne) {
     EXPECT_EQ(whole.state(), after.state()) << cut;
     EXPECT_EQ(whole.reason(), after.reason()) << cut;
   }
-  EXPECT_THROW(EarlyStopping(options).restore("best"), DataLoss);
+  for (const char* const damaged :
+       {"best", "waited=", "waited=1 best=0x1p+0", "waited=1 best=x at=2 reference=0x1p+0 at=1"})
+    EXPECT_THROW(EarlyStopping(options).restore(damaged), DataLoss) << damaged;
 }
 
 }  // namespace
