@@ -7,8 +7,10 @@
 #include "base/log.h"
 #include "engine/input/files/byte_source.h"
 #include "engine/input/formats/field_reader.h"
+#include "engine/input/formats/foreign.h"
 #include "engine/input/formats/line_reader.h"
 #include "engine/input/formats/readers.h"
+#include "engine/input/formats/sniff.h"
 
 namespace braid {
 namespace {
@@ -112,6 +114,8 @@ class CsvStream : public RowStream {
       fields.of_column[c] = static_cast<std::size_t>(found - header.begin());
     }
     if (!any) {  // other names for the same columns
+      if (const std::string why = explanation(header.size() != fields_.count); !why.empty())
+        throw DataLoss(where + "it has none of the schema's names: " + why);
       if (pieces_[opened_ - 1].is_whole())
         log_warning(
             "{}it has none of the schema's names, and is skipped as a header; columns are those of the "
@@ -122,11 +126,24 @@ class CsvStream : public RowStream {
       return;
     }
     if (!missing.empty()) {
+      if (const std::string why = explanation(false); !why.empty()) throw DataLoss(where + why);
       std::string names;
       for (const std::string& name : header) names.append(names.empty() ? "" : ", ").append(name);
       throw InvalidArgument(where + "the header has no column '" + missing + "', but " + names);
     }
     fields_ = without_ignored_ = std::move(fields);
+  }
+
+  /// What the file is, where its first records are none of the schema's; empty where that is not known.
+  std::string explanation(bool wrong_count) const {
+    const FilePiece& piece = pieces_[opened_ - 1];
+    if (piece.begin > 0 || piece.file == "-") return {};
+    const std::string head = read_head(piece);
+    std::string why = foreign_kind(head);
+    if (why.empty() && head.find('\0') != std::string::npos) why = "the file is binary";
+    if (why.empty() && wrong_count)
+      why = other_separator(head, options_.comment, options_.separator, fields_.count);
+    return why;
   }
 
   /// A column that is ignored is not in every record; one that is in none is refused.
@@ -149,7 +166,8 @@ class CsvStream : public RowStream {
     const Fields& fields = texts.size() == without_ignored_.count ? without_ignored_ : fields_;
     if (const std::string problem = problem_of(fields); !problem.empty()) {
       builder_.drop_row();
-      book_.bad().add(file(), book_.line(record_->line()), problem);
+      const std::string why = record_->line() <= 2 ? explanation(texts.size() != fields.count) : "";
+      book_.bad().add(file(), book_.line(record_->line()), problem + (why.empty() ? "" : ": " + why));
       if (!options_.read.keep_bad_records) return;
       book_.add_bad(builder_.rows());
       builder_.blank_row();

@@ -77,6 +77,7 @@ class ColumnOf : public ParquetColumnReader {
     values.kind = leaf_.kind;
     values.by_dictionary = false;
     values.is_unsigned = is_unsigned_;
+    values.is_list = leaf_.is_list;
     values.ints.clear();
     values.floats.clear();
     values.texts.clear();

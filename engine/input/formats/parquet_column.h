@@ -21,6 +21,7 @@ struct ParquetValues {
   std::vector<std::int64_t> ints;  // by kind, one of these
   std::vector<double> floats;
   bool is_unsigned = false;  // ints are uint64 by their bits
+  bool is_list = false;      // of the file
   std::vector<std::string_view> texts;
   std::vector<std::uint32_t> ends;  // empty: each row has one value
   // Of a column of a dictionary: values are places in it, in `ints`, and its entries are above.

@@ -162,7 +162,7 @@ void ParquetColumnWriter::keep_hashes() {
 FieldValues ParquetColumnWriter::values_of_row(const ParquetValues& values, std::int64_t row) {
   const auto [first, last] = range(values, row);
   const std::size_t count = last - first;
-  FieldValues value{.is_unsigned = values.is_unsigned};
+  FieldValues value{.is_unsigned = values.is_unsigned, .are_items = values.is_list};
   if (values.by_dictionary && values.kind != ParquetKind::Float) {
     gathered_.clear();
     gathered_texts_.clear();

@@ -8,6 +8,7 @@
 #include "engine/input/files/data_file.h"
 #include "engine/input/formats/criteo_fields.h"
 #include "engine/input/formats/field_reader.h"
+#include "engine/input/formats/foreign.h"
 #include "engine/input/formats/parquet_files.h"
 #include "engine/input/formats/readers.h"
 #include "engine/input/formats/tfrecord.h"
@@ -95,6 +96,12 @@ std::string read_head(const std::filesystem::path& file) {
   return head;
 }
 
+std::string read_head(const FilePiece& piece) {
+  std::string head(kHeadBytes, '\0');
+  head.resize(open_piece(piece)->read(head));
+  return head;
+}
+
 bool is_parquet_file(const std::filesystem::path& file) { return read_head(file).starts_with("PAR1"); }
 
 TextShape text_shape(std::string_view head, std::string_view comment, char separator) {
@@ -124,6 +131,9 @@ FileFormat sniff_format(const std::filesystem::path& file, std::string_view comm
   if (head.empty() && !packed_nothing && !name_says_tfrecord(file) && !name_says_piece(file))
     throw InvalidArgument("'" + file.string() + "' is empty: nothing says what format it has");
   if (is_idx(head)) return FileFormat::Idx;
+  if (is_binary(head) && !name_says_tfrecord(file))
+    if (const std::string kind = foreign_kind(head); !kind.empty())
+      throw InvalidArgument("'" + file.string() + "': " + kind);
   if (head.empty() || name_says_tfrecord(file) || is_binary(head)) return FileFormat::TfRecord;
   const TextShape shape = text_shape(head, comment);
   const std::string_view text = without_byte_order_mark(head);

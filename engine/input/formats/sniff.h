@@ -5,13 +5,14 @@
 #include <string>
 #include <string_view>
 
+#include "engine/input/files/file_piece.h"
 #include "engine/input/formats/record_file.h"
 
 namespace braid {
 
 /// Binary files that are nothing else count as TFRecord, whose reader then says where they are damaged.
 /// Lines of text that begin with `comment` say nothing. Throws: InvalidArgument (cannot open; an empty file
-/// whose name says nothing), DataLoss (damaged packing).
+/// whose name says nothing; a binary file of a kind that is known and not read), DataLoss (damaged packing).
 FileFormat sniff_format(const std::filesystem::path& file, std::string_view comment = {});
 
 /// Whether a file that is text or TFRecord is the latter, be it damaged: by its first CRC, by its name, or
@@ -28,5 +29,6 @@ TextShape text_shape(std::string_view head, std::string_view comment, char separ
 
 /// The first bytes of a file, unpacked.
 std::string read_head(const std::filesystem::path& file);
+std::string read_head(const FilePiece& piece);
 
 }  // namespace braid

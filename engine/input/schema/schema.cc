@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 
+#include "base/c_locale.h"
 #include "base/error.h"
 #include "base/init.h"
+#include "engine/input/formats/foreign.h"
 
 namespace braid {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 bool parse_number(std::string_view text, double& value) {
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc::result_out_of_range) value = std::strtod(std::string(text).c_str(), nullptr);
+  if (error == std::errc::result_out_of_range) value = strtod_in_c(std::string(text).c_str(), nullptr);
   return error != std::errc::invalid_argument && end == text.data() + text.size() && std::isfinite(value);
 }
 
@@ -188,7 +189,7 @@ std::string TableBuilder::add_bucket(std::size_t column, std::string_view text) 
     return push_bucket(column, *seconds), std::string();
   }
   double value = 0;
-  if (!parse_number(text, value)) return quoted(text, "is not a number");
+  if (!parse_number(text, value)) return not_a_number(text);
   return push_bucket(column, value), std::string();
 }
 
@@ -232,6 +233,7 @@ std::string TableBuilder::add_one_text(std::size_t column, std::string_view text
       return {};
     }
     case ColumnKind::Label:
+      if (!spec.positive.empty() && text.empty()) return "a label is missing";
       if (!spec.positive.empty()) return add_number(column, text.starts_with(spec.positive) ? 1 : 0);
       break;
     case ColumnKind::Numeric:
@@ -244,7 +246,10 @@ std::string TableBuilder::add_one_text(std::size_t column, std::string_view text
     case ColumnKind::Weight:
       break;
   }
-  if (!parse_number(text, value)) return quoted(text, "is not a number");
+  const bool is_numeric = spec.kind == ColumnKind::Numeric;
+  if (text.empty() && !is_numeric)
+    return spec.kind == ColumnKind::Label ? "a label is missing" : "a weight is missing";
+  if (!parse_number(text, value)) return not_a_number(text, is_numeric);
   return add_number(column, value);
 }
 
@@ -348,6 +353,10 @@ std::string TableBuilder::add_values(std::size_t column, const FieldValues& valu
     if (spec.kind == ColumnKind::Categorical || !spec.missing_word.empty()) return add_one_text(column, {});
     return "has no value";
   }
+  // As lists of text are written where records have no lists.
+  if (spec.is_list() && !values.are_items && values.texts.size() == 1 && values.size() == 1 &&
+      values.texts[0].find(spec.list_separator) != std::string_view::npos)
+    return add_items(column, values.texts[0]);
   std::size_t have = 0;
   std::string problem;
   const auto more = [&](std::size_t i, std::size_t count) {

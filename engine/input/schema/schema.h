@@ -38,6 +38,7 @@ struct FieldValues {
   std::span<const std::int64_t> ints = {};
   std::span<const double> doubles = {};
   bool is_unsigned = false;  // ints are uint64 by their bits
+  bool are_items = false;    // of a list of the file: a text is an item, not several
   std::size_t size() const { return texts.size() + floats.size() + ints.size() + doubles.size(); }
 };
 
