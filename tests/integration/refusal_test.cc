@@ -198,6 +198,35 @@ TEST_F(RefusalTest, RowsOfTextWithTheirLine) {
   EXPECT_EQ(tolerant->wait({}), 0) << tolerant->err();
 }
 
+/// A model of probabilities that learns from labels of 2 loses less and less, without end.
+TEST_F(RefusalTest, LabelsThatAreNoProbabilitiesAlsoWhereRowsAreStreamed) {
+  std::string rows, words;
+  for (int i = 0; i < 4000; ++i) {
+    rows += std::to_string(i % 50) + (i == 3500 ? ",2\n" : ",1\n");
+    words += std::to_string(i % 50) + (i % 2 == 0 ? ",yes\n" : ",\n");
+  }
+  write("rows.csv", rows);
+  write("words.csv", words);
+  const auto job = [&](const std::string& file, const std::string& read, const std::string& label) {
+    return Job{write("job.pbtxt",
+                     "name: \"labels\" epochs: 1 model { name: \"wide_deep\" hidden: 4 embedding_dim: 2 }\n"
+                     "input { format: CSV train_files: \"" +
+                         file + "\" global_batch_size: 100 read: " + read +
+                         "\n  columns { name: \"city\" kind: CATEGORICAL buckets: 50 }\n"
+                         "  columns { name: \"clicked\" kind: LABEL " +
+                         label + " } }\noptimizer { kind: SGD learning_rate: 0.1 }\n"),
+               directory(),
+               {}}
+        .arguments();
+  };
+  expect_refused(job("rows.csv", "MEMORY", ""), HasSubstr("column 'clicked' has the label 2 in row 3501"));
+  expect_refused(job("rows.csv", "STREAM", ""),
+                 AllOf(HasSubstr("column 'clicked' has the label 2 in "), HasSubstr("rows.csv' bytes")));
+  for (const char* const read : {"MEMORY", "STREAM"})
+    expect_refused(job("words.csv", read, "positive: \"yes\""),
+                   HasSubstr("words.csv' line 2: column 2 (clicked): a label is missing"));
+}
+
 TEST_F(RefusalTest, ClicksThatAreCutDamagedOrMissing) {
   const auto made = run("make", {"data", "criteo", "--rows", "300", "--out", path("tsv")});
   ASSERT_EQ(made->wait({}), 0) << made->err();

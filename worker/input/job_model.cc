@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -92,26 +96,90 @@ ModelGraph job_model(const proto::Job& job, const Table& table, int workers) {
   return model;
 }
 
-void check_labels(const proto::Job& job, const ModelGraph& model, const Table& table) {
-  if (model.predicts != Prediction::Probability) return;
+namespace {
+
+/// Of a model that predicts probabilities; else none.
+std::vector<std::string> probability_labels(const ModelGraph& model) {
+  if (model.predicts != Prediction::Probability) return {};
   std::vector<std::string> labels{model.label};
   for (const ModelTask& task : model.tasks) labels.push_back(task.label);
+  return labels;
+}
+
+struct Outside {
+  std::int64_t row = -1;  // from 0; -1: there is none
+  double value = 0;
+};
+
+/// The first value outside of [0, 1].
+template <typename T>
+Outside outside(std::span<const T> values, std::int64_t rows) {
+  const auto bad = std::ranges::find_if(values, [](T value) { return !(value >= 0 && value <= 1); });
+  if (bad == values.end()) return {};
+  const std::int64_t width = std::max<std::int64_t>(1, std::ssize(values) / std::max<std::int64_t>(1, rows));
+  return {(bad - values.begin()) / width, static_cast<double>(*bad)};
+}
+
+/// `place`: of row r, from 0.
+void check_probabilities(const Table& table, const std::vector<std::string>& labels, const proto::Job& job,
+                         const std::function<std::string(std::int64_t)>& place) {
   for (const std::string& label : labels) {
     const TableColumn* const column = table.find(label);
     if (!column || column->ragged()) continue;
-    const auto check = [&](const auto values) {
-      for (const auto value : values)
-        if (!(value >= 0 && value <= 1))
-          throw InvalidArgument(fmt::format(
-              "column '{}' has the label {}, but model '{}' predicts a probability, whose labels are from 0 "
-              "to 1; {}",
-              column->fields.empty() ? label : column->fields.front().name, value, model_text(job.model()),
-              job.model().has_graph() ? "of a model of values say evaluation.metric RMSE"
-                                      : "`positive` of a column of kind LABEL makes 0 and 1 of texts"));
-    };
-    if (column->data.dtype() == DType::Float32) check(column->data.data<float>());
-    if (column->data.dtype() == DType::Int64) check(column->data.data<std::int64_t>());
+    Outside bad;
+    if (column->data.dtype() == DType::Float32) bad = outside(column->data.data<float>(), table.rows);
+    if (column->data.dtype() == DType::Int64) bad = outside(column->data.data<std::int64_t>(), table.rows);
+    if (bad.row < 0) continue;
+    throw InvalidArgument(fmt::format(
+        "column '{}' has the label {} in {}, but model '{}' predicts a probability, whose labels are from 0 "
+        "to 1; {}",
+        column->fields.empty() ? label : column->fields.front().name, bad.value, place(bad.row),
+        model_text(job.model()),
+        job.model().has_graph() ? "of a model of values say evaluation.metric RMSE"
+                                : "`positive` of a column of kind LABEL makes 0 and 1 of texts"));
   }
+}
+
+/// Looks at the labels of what is read.
+class CheckedBlocks : public BlockSource {
+ public:
+  CheckedBlocks(std::shared_ptr<BlockSource> source, std::vector<std::string> labels, const proto::Job& job)
+      : source_(std::move(source)), labels_(std::move(labels)), job_(job) {}
+  const std::vector<DataBlock>& blocks() const override { return source_->blocks(); }
+  std::shared_ptr<const Table> columns() const override { return source_->columns(); }
+  std::shared_ptr<const Table> read(std::span<const BlockPart> parts) override {
+    std::shared_ptr<const Table> table = source_->read(parts);
+    check_probabilities(*table, labels_, job_, [&](std::int64_t row) {
+      for (const BlockPart& part : parts) {
+        if (row < part.rows) return source_->describe(part.block);
+        row -= part.rows;
+      }
+      return source_->describe(parts.back().block);
+    });
+    return table;
+  }
+  std::string describe(std::size_t block) const override { return source_->describe(block); }
+  std::uint64_t fingerprint() const override { return source_->fingerprint(); }
+  FileReadTotals reads() const override { return source_->reads(); }
+
+ private:
+  const std::shared_ptr<BlockSource> source_;
+  const std::vector<std::string> labels_;
+  const proto::Job job_;
+};
+
+}  // namespace
+
+void check_labels(const proto::Job& job, const ModelGraph& model, const Table& table) {
+  check_probabilities(table, probability_labels(model), job,
+                      [](std::int64_t row) { return fmt::format("row {}", row + 1); });
+}
+
+std::shared_ptr<BlockSource> with_checked_labels(const proto::Job& job, const ModelGraph& model,
+                                                 std::shared_ptr<BlockSource> source) {
+  std::vector<std::string> labels = probability_labels(model);
+  if (!source || labels.empty()) return source;
+  return std::make_shared<CheckedBlocks>(std::move(source), std::move(labels), job);
 }
 
 }  // namespace braid::worker

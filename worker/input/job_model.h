@@ -2,7 +2,10 @@
 // program (worker/model). Thread rule: pure, but for the files of such a graph.
 #pragma once
 
+#include <memory>
+
 #include "engine/input/schema/table.h"
+#include "engine/input/stream/block_source.h"
 #include "models/model.h"
 
 namespace braid::proto {
@@ -16,5 +19,8 @@ ModelGraph job_model(const proto::Job& job, const Table& table, int workers = 1)
 /// Throws: InvalidArgument, where the model predicts probabilities and a label among the rows is outside of
 /// [0, 1].
 void check_labels(const proto::Job& job, const ModelGraph& model, const Table& table);
+/// The same of rows that are streamed, when they are read. `source` may be null.
+std::shared_ptr<BlockSource> with_checked_labels(const proto::Job& job, const ModelGraph& model,
+                                                 std::shared_ptr<BlockSource> source);
 
 }  // namespace braid::worker

@@ -102,6 +102,7 @@ RunInput load_rows(const RunContext& run, const std::optional<CheckpointRun>& id
   check_towers(input.model, peers.world);
   check_labels(run.job, input.model, *input.data.train);
   if (input.data.test) check_labels(run.job, input.model, *input.data.test);
+  input.data.stream = with_checked_labels(run.job, input.model, std::move(input.data.stream));
   if (hooks)
     for (const auto& [name, value] : hooks->initial) input.model.initial.insert_or_assign(name, value);
   input.total_steps = total_steps(run.job, *input.data.train);
