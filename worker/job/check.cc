@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <utility>
 
 #include "proto/job.pb.h"
 #include "worker/job/check_input.h"
@@ -313,9 +314,24 @@ void check_execution(const proto::Job& job) {
   visible_devices(job);
 }
 
+/// "--set checkpoint.directory=~/runs" would make a directory of the name ~ where the command was typed.
+void check_home(const proto::Job& job, const JobChecker& check) {
+  const proto::Metrics& metrics = job.metrics();
+  for (const auto& [field, path] : {std::pair{"checkpoint.directory", job.checkpoint().directory()},
+                                    {"run_directory", job.run_directory()},
+                                    {"metrics.trace_file", metrics.trace_file()},
+                                    {"metrics.steps_file", metrics.steps_file()},
+                                    {"metrics.tensorboard_dir", metrics.tensorboard_dir()}})
+    check.require(path != "~" && !path.starts_with("~/"),
+                  fmt::format("{} '{}': a shell makes the home directory of ~ at the begin of a word alone; "
+                              "write $HOME, or ./~ for a directory of this name",
+                              field, path));
+}
+
 void check_job(const proto::Job& job) {
   const JobChecker check(job);
   check.fields("");
+  check_home(job, check);
   check.require(job.steps() > 0 || job.epochs() > 0, "one of steps and epochs must be positive");
   check_input(job, check);
   check_staging(job, check);

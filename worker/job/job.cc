@@ -49,7 +49,8 @@ void set_job_field(proto::Job& job, const std::string& assignment) {
   const std::size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0 || assignment[equals - 1] == '.')
     throw InvalidArgument("--set " + assignment + ": expected <field>.<field>=<value>");
-  const std::string path = assignment.substr(0, equals), value = assignment.substr(equals + 1);
+  std::string path = assignment.substr(0, equals), value = assignment.substr(equals + 1);
+  while (path.ends_with(' ')) path.pop_back();
   pb::Message* message = &job;
   std::stringstream parts(path);
   std::string part;
@@ -89,7 +90,8 @@ void set_job_field(proto::Job& job, const std::string& assignment) {
     }
     std::string text;
     if (field->cpp_type() == pb::FieldDescriptor::CPPTYPE_MESSAGE) {
-      text = name + " { " + value + " }";
+      const bool in_braces = value.starts_with('{') && value.ends_with('}');
+      text = name + (in_braces ? " " + value : " { " + value + " }");
     } else if (field->is_repeated()) {
       reflection->ClearField(message, field);
       std::stringstream items(value);

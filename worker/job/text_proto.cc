@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "worker/job/text_advice.h"
 
 namespace braid::worker {
 namespace {
@@ -137,7 +138,7 @@ class Collector : public pb::io::ErrorCollector {
     if (!text.empty()) return;  // what follows the first is noise
     const pb::Descriptor* const type = message_at(parsed_, line, column, top_);
     text = source_ + ":" + std::to_string(line + 1) + ":" + std::to_string(column + 1) + ": " +
-           with_hint(message, type ? *type : top_);
+           with_advice(with_hint(message, type ? *type : top_), parsed_, line, column);
   }
   void AddWarning(int, pb::io::ColumnNumber, const std::string&) override {}
   std::string text;
@@ -149,6 +150,7 @@ class Collector : public pb::io::ErrorCollector {
 };
 
 void parse_into(std::string_view text, std::string_view source, pb::Message& message, bool merge) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark, as editors write it
   Collector errors(source, text, *message.GetDescriptor());
   pb::TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);

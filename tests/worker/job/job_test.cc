@@ -37,6 +37,52 @@ TEST(JobTest, UnknownFieldsNameTheNearestKnownOneAndTheirPlace) {
   EXPECT_THAT(message_of([] { parse_job("steps: many", "a.pbtxt"); }), HasSubstr("a.pbtxt:1:8"));
 }
 
+TEST(JobTest, MistakesOfSyntaxSayWhatToWrite) {
+  const auto refusal = [](const std::string& text) {
+    return message_of([&] { parse_job(text, "a.pbtxt"); });
+  };
+  EXPECT_THAT(refusal("seed: 1\nseed: 2"),
+              HasSubstr("a.pbtxt:2:5: Non-repeated field \"seed\" is specified"));
+  EXPECT_THAT(refusal("model { }\nmodel { }"), HasSubstr("write both into one { }"));
+  EXPECT_THAT(refusal("optimizer { learning_rate: 0,05 }"),
+              HasSubstr("numbers have a decimal point, as 0.05"));
+  EXPECT_THAT(refusal("strategy { deadline_seconds: 10s }"), HasSubstr("numbers have no units"));
+  EXPECT_THAT(refusal("name: mine"), HasSubstr("texts stand in quotes"));
+  EXPECT_THAT(refusal("seed = 4"), HasSubstr("write field: value"));
+  EXPECT_THAT(refusal("seed: 4.5"), HasSubstr("takes a whole number"));
+  EXPECT_THAT(refusal("seed: -4"), HasSubstr("cannot be negative"));
+  EXPECT_THAT(refusal("seed: \"4\""), HasSubstr("without quotes"));
+  EXPECT_THAT(refusal("input { shuffle: yes }"), HasSubstr("write true or false"));
+  EXPECT_THAT(refusal("// mine\nseed: 4"), HasSubstr("comments begin with #"));
+  EXPECT_THAT(refusal("{\"name\": \"x\"}"), HasSubstr("this looks like JSON"));
+  EXPECT_THAT(refusal("[model]\nname = \"mlp\""), HasSubstr("sections are blocks of a field"));
+  EXPECT_THAT(refusal("model { name: \"mlp\" "), HasSubstr("the text ends before"));
+  EXPECT_THAT(refusal("seed: 4 }"), HasSubstr("closes no brace"));
+  EXPECT_THAT(refusal("name: \xE2\x80\x9Cmine\xE2\x80\x9D"), HasSubstr("typographic quotes"));
+  EXPECT_THAT(refusal("\xFF\xFEs\0e\0"), HasSubstr("UTF-16"));
+  EXPECT_EQ(parse_job("\xEF\xBB\xBFseed: 4", "a.pbtxt").seed(), 4U) << "behind a byte order mark";
+}
+
+TEST(JobTest, AHomeDirectoryThatNoShellHasPutThereIsRefused) {
+  for (const char* const field : {"checkpoint.directory", "run_directory", "metrics.steps_file"}) {
+    proto::Job job = minimal();
+    set_job_field(job, std::string(field) + "=~/x");
+    EXPECT_THAT(message_of([&] { check_job(job); }), AllOf(HasSubstr(field), HasSubstr("write $HOME")))
+        << field;
+  }
+  proto::Job job = minimal();
+  set_job_field(job, "checkpoint.directory=./~/x");
+  EXPECT_NO_THROW(check_job(job));
+}
+
+TEST(JobTest, SetTakesBlanksBeforeEqualsAndMessagesInBraces) {
+  proto::Job job = minimal();
+  set_job_field(job, "steps = 7");
+  EXPECT_EQ(job.steps(), 7U);
+  set_job_field(job, "optimizer={ kind: ADAM }");
+  EXPECT_EQ(job.optimizer().kind(), proto::Optimizer::ADAM);
+}
+
 TEST(JobTest, SetOverridesScalarsMessagesAndLists) {
   proto::Job job = minimal();
   set_job_field(job, "optimizer.learning_rate=0.5");
