@@ -10,7 +10,10 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -64,15 +67,37 @@ void become(const Prepared& prepared) {
   ::execvpe(prepared.argv[0], prepared.argv, prepared.environment);
 }
 
+/// Processes of this host that the kernel has killed as the machine, or their control group, was out of
+/// memory.
+std::uint64_t memory_kills() {
+  std::ifstream in("/proc/vmstat");
+  std::uint64_t count = 0;
+  for (std::string name; in >> name >> count;)
+    if (name == "oom_kill") return count;
+  return 0;
+}
+
+/// Before the first child was started.
+std::uint64_t memory_kills_before() {
+  static const std::uint64_t before = memory_kills();
+  return before;
+}
+
 }  // namespace
 
 std::string describe_exit(const ExitStatus& status) {
   if (status.signal == 0) return fmt::format("exited with code {}", status.code);
-  return fmt::format("was killed by signal {} ({})", status.signal, ::strsignal(status.signal));
+  std::string text = fmt::format("was killed by signal {} ({})", status.signal, ::strsignal(status.signal));
+  if (const std::uint64_t killed = memory_kills() - memory_kills_before();
+      status.signal == SIGKILL && killed > 0)
+    text += fmt::format("; the kernel has killed {} of this host since the start for lack of memory",
+                        killed == 1 ? "a process" : fmt::format("{} processes", killed));
+  return text;
 }
 
 ChildProcess::ChildProcess(const ChildCommand& command) {
   if (command.argv.empty()) throw InvalidArgument("[launch] no command to run");
+  memory_kills_before();
   std::vector<std::string> arguments = command.argv;
   std::vector<std::string> variables;
   for (const auto& [name, value] : command.environment)

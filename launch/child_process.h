@@ -20,7 +20,8 @@ struct ExitStatus {
   int signal = 0;
 };
 
-/// "exited with code 2", "was killed by signal 9 (Killed)".
+/// "exited with code 2", "was killed by signal 9 (Killed)". Who was killed may have been so for lack of
+/// memory: where the kernel has done that on this host since the first child was started, it says so.
 std::string describe_exit(const ExitStatus& status);
 
 struct ChildCommand {
