@@ -242,6 +242,11 @@ class Guess {
       column.why = count_text(f);
       if (missing > 0) column.why += ", missing in " + share_text(missing, rows);
     }
+    // "NA" among them, as other programs write what is missing.
+    if (column.spec.kind != ColumnKind::Numeric && f.kind == FeatureKind::Bytes && !id &&
+        2 * f.moments.count() > f.values - f.blanks)
+      column.why += fmt::format("; numbers in {}: with empty fields or ? for the others it is a NUMERIC",
+                                share_text(f.moments.count(), rows));
   }
 
   void describe_list(const DistinctCounter& items, std::int64_t missing, GuessedColumn& column) const {

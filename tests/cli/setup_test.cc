@@ -84,6 +84,17 @@ TEST_F(SetupToolsTest, NumbersThatNameSomethingAreCategories) {
                              HasSubstr("name: \"adults\" kind: NUMERIC")));
 }
 
+/// Other programs write what is missing as a word, and a column of prices would be left out for it.
+TEST_F(SetupToolsTest, NumbersAmongOtherTextsAreTold) {
+  std::string text = "price,grade,bought\n";
+  for (int i = 0; i < 200; ++i)
+    text += fmt::format("{},{},{}\n", i % 4 == 0 ? "NA" : fmt::format("{}.5", i), i % 8 == 0 ? "A" : "B",
+                        i % 3 == 0 ? 1 : 0);
+  const std::string columns = expect_good({"data", "show", "--columns", write("shop.csv", text)});
+  EXPECT_THAT(columns, HasSubstr("numbers in 75 %: with empty fields or ? for the others it is a NUMERIC"));
+  EXPECT_THAT(columns.substr(columns.find("grade")), Not(HasSubstr("numbers in")));
+}
+
 TEST_F(SetupToolsTest, FieldsThatAreListsAreRaggedColumns) {
   std::string text = "tags,genres,comment,pair,price,y\n";
   for (int i = 0; i < 200; ++i) {
