@@ -114,7 +114,8 @@ class CsvStream : public RowStream {
       fields.of_column[c] = static_cast<std::size_t>(found - header.begin());
     }
     if (!any) {  // other names for the same columns
-      if (const std::string why = explanation(header.size() != fields_.count); !why.empty())
+      const bool wrong_count = header.size() != fields_.count && header.size() != without_ignored_.count;
+      if (const std::string why = explanation(wrong_count); !why.empty())
         throw DataLoss(where + "it has none of the schema's names: " + why);
       if (pieces_[opened_ - 1].is_whole())
         log_warning(

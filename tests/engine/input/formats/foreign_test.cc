@@ -94,6 +94,14 @@ TEST_F(ForeignFileTest, OrdinaryMistakesAreNotTakenForThem) {
   EXPECT_EQ(foreign_kind("Z\xC3\xBCrich,1\n"), "");
 }
 
+/// Lists that another separator would cut into as many fields, in a file for predictions.
+TEST_F(ForeignFileTest, AFileWithoutIgnoredColumnsUnderOtherNamesIsRead) {
+  CsvOptions without = options(true);
+  without.read.ignored = {"label"};
+  const auto table = read_csv({write("p.csv", "years,town\n1,a|b|c\n2,c|d|e\n")}, without);
+  EXPECT_EQ(table->rows, 2);
+}
+
 TEST_F(ForeignFileTest, AreNoRecordsToShow) {
   EXPECT_THAT(message_of([&] {
                 RecordFile::open(write("f.bin", std::string_view("BZh91AY&SY\0\0\x01\x02", 14)), {});
