@@ -13,6 +13,7 @@
 #include "base/files.h"
 #include "base/formats/proto_wire.h"
 #include "engine/import/import.h"
+#include "engine/import/text_functions.h"
 #include "engine/ir/op.h"
 #include "proto/graph.pb.h"
 
@@ -168,6 +169,7 @@ GraphDef parsed_graph_file(const std::filesystem::path& path) {
 GraphDef read_graph_file(const std::filesystem::path& path) {
   GraphDef graph = parsed_graph_file(path);
   refuse_own_ops(graph, path);
+  hoist_text_functions(graph);
   return graph;
 }
 

@@ -9,6 +9,7 @@
 
 #include <condition_variable>
 #include <filesystem>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -22,6 +23,7 @@
 #include "python/src/bind.h"
 #include "worker/evaluation/model_runner.h"
 #include "worker/input/data.h"
+#include "worker/input/input_files.h"
 #include "worker/input/open_rows.h"
 #include "worker/job/job.h"
 #include "worker/metrics/metrics_json.h"
@@ -36,6 +38,7 @@ namespace {
 
 using Values = std::map<std::string, Tensor>;
 using TablePtr = std::shared_ptr<const Table>;
+constexpr std::int64_t kTextRows = 65536;  // that are read at a time
 
 struct Rows {  // a table that Python holds
   TablePtr table;
@@ -122,9 +125,19 @@ struct Outcome {
   std::vector<std::pair<std::uint64_t, float>> losses;
 };
 
+struct Rates {  // RunHooks::rate_factors
+  std::vector<double> factors;
+  std::uint64_t every = 1;
+};
+
+Rates to_rates(const std::optional<std::pair<std::vector<double>, std::uint64_t>>& given) {
+  return given ? Rates{given->first, given->second} : Rates{};
+}
+
 struct Asked {
   std::string job, data_dir, start;
   std::optional<Rows> train, test;
+  Rates rates;
   Values initial;
   std::uint64_t first_step = 0;
   std::uint64_t every = 0;  // steps between calls of on_step; 0: none
@@ -141,6 +154,8 @@ worker::RunHooks hooks_of(const Asked& asked, Calls& calls, Outcome& outcome, wo
   if (asked.test) hooks.test = asked.test->table;
   hooks.initial = asked.initial;
   hooks.first_step = asked.first_step;
+  hooks.rate_factors = asked.rates.factors;
+  hooks.factor_every = asked.rates.every;
   hooks.step = [&, heed](const worker::StepOutcome& step) {
     outcome.losses.emplace_back(step.step, step.loss);
     if (asked.every > 0 && (step.step + 1) % asked.every == 0)
@@ -162,10 +177,10 @@ worker::RunHooks hooks_of(const Asked& asked, Calls& calls, Outcome& outcome, wo
 nb::tuple train(const std::string& job_text, const std::string& data_dir, const std::string& start,
                 std::optional<Rows> rows, std::optional<Rows> test, const nb::dict& initial,
                 std::uint64_t first_step, std::uint64_t every, nb::object on_step, nb::object on_border,
-                nb::object on_evaluate) {
+                nb::object on_evaluate, std::optional<std::pair<std::vector<double>, std::uint64_t>> rates) {
   refuse_forked_child();
-  const Asked asked{job_text,   data_dir, start,   std::move(rows), std::move(test), to_values(initial),
-                    first_step, every,    on_step, on_border,       on_evaluate};
+  const Asked asked{job_text,           data_dir,   start, std::move(rows), std::move(test), to_rates(rates),
+                    to_values(initial), first_step, every, on_step,         on_border,       on_evaluate};
   const proto::Job job = job_of(asked.job);
   Calls calls;
   Outcome outcome;
@@ -209,9 +224,12 @@ nb::tuple train(const std::string& job_text, const std::string& data_dir, const 
 
 class Steps {
  public:
-  Steps(const std::string& job, const Rows& shapes, const nb::dict& initial, std::uint64_t first_step) {
+  Steps(const std::string& job, const Rows& shapes, const nb::dict& initial, std::uint64_t first_step,
+        std::optional<std::pair<std::vector<double>, std::uint64_t>> rates) {
     refuse_forked_child();
     worker::RunHooks hooks;
+    hooks.rate_factors = to_rates(rates).factors;
+    hooks.factor_every = to_rates(rates).every;
     hooks.train = shapes.table;
     hooks.initial = to_values(initial);
     hooks.first_step = first_step;
@@ -265,6 +283,27 @@ Rows rows_of_files(const std::string& job_text, const std::string& data_dir, boo
   const worker::JobData data = worker::load_data(job, data_dir, test);
   if (test && !data.test) throw InvalidArgument("the job has no test files");
   return {test ? data.test : data.train};
+}
+
+/// The text that a field of the job's files has in each row, also one that the schema skips.
+nb::list texts_of_files(const std::string& job_text, const std::string& data_dir, bool test,
+                        const std::string& field) {
+  std::vector<std::string> texts;
+  {
+    const nb::gil_scoped_release released;
+    const proto::Job job = job_of(job_text);
+    ReadOptions read;
+    read.key_column = field;
+    read.max_bad_records = job.input().max_bad_records();
+    const auto files = test ? worker::test_files(job, data_dir) : worker::train_files(job, data_dir);
+    const auto rows =
+        worker::open_rows(job, data_dir, test ? "input.test_files" : "input.train_files", files, read);
+    for (std::shared_ptr<Table> table = rows->next(kTextRows); table->rows > 0; table = rows->next(kTextRows))
+      std::move(table->keys.begin(), table->keys.end(), std::back_inserter(texts));
+  }
+  nb::list result;
+  for (const std::string& text : texts) result.append(nb::bytes(text.data(), text.size()));
+  return result;
 }
 
 /// The columns that the job's files have, of which no row is read where a schema says them.
@@ -328,9 +367,12 @@ void bind_training(nb::module_& module) {
       .def_static("columns_of_files", columns_of_files, nb::arg("job"), nb::arg("data_dir"))
       .def("arrays", arrays_of_rows)
       .def("__len__", [](const Rows& rows) { return rows.table->rows; });
+  module.def("texts_of_files", texts_of_files, nb::arg("job"), nb::arg("data_dir"), nb::arg("test"),
+             nb::arg("field"));
   module.def("train", train, nb::arg("job"), nb::arg("data_dir"), nb::arg("start"), nb::arg("rows").none(),
              nb::arg("test").none(), nb::arg("initial"), nb::arg("first_step"), nb::arg("every"),
-             nb::arg("on_step").none(), nb::arg("on_border").none(), nb::arg("on_evaluate").none());
+             nb::arg("on_step").none(), nb::arg("on_border").none(), nb::arg("on_evaluate").none(),
+             nb::arg("rates").none());
   module.def(
       "job_text",
       [](const std::string& text, const std::vector<std::string>& overrides) {
@@ -347,8 +389,10 @@ void bind_training(nb::module_& module) {
       },
       nb::arg("text"), nb::arg("overrides"), "The job with overrides (a.b=value), without defaults.");
   nb::class_<Steps>(module, "Steps")
-      .def(nb::init<const std::string&, const Rows&, const nb::dict&, std::uint64_t>(), nb::arg("job"),
-           nb::arg("shapes"), nb::arg("initial"), nb::arg("first_step"))
+      .def(nb::init<const std::string&, const Rows&, const nb::dict&, std::uint64_t,
+                    std::optional<std::pair<std::vector<double>, std::uint64_t>>>(),
+           nb::arg("job"), nb::arg("shapes"), nb::arg("initial"), nb::arg("first_step"),
+           nb::arg("rates").none())
       .def("step", &Steps::step, nb::arg("batch"))
       .def("feeds", &Steps::feeds)
       .def("done", &Steps::done)

@@ -89,3 +89,56 @@ def test_text_that_is_no_row_of_numbers_is_refused(tmp_path):
     with pytest.raises(bd.InvalidArgument, match="is no value for each row"):
         source = bd.io.graph(tmp_path / "graph.meta", loss="loss:0")
         bd.Trainer(source, bd.data.arrays(words=np.array(["a", "b"])).batch(1), bd.optim.SGD(0.1))
+
+
+# ----------------------------------------------------------------------------------------------------- feature columns
+def columns_written(folder, data, logit):
+    """A graph of feature columns, written, and TensorFlow's losses."""
+    graph, features = tf.Graph(), [name for name in data if name != "label"]
+    with graph.as_default(), tf1.Session(graph=graph) as session:
+        tf1.enable_resource_variables()
+        tf1.set_random_seed(1)
+        given = {name: tf1.placeholder(tf.string if value.dtype == object else tf.as_dtype(value.dtype), [None, *value.shape[1:]],
+                                       name=name) for name, value in data.items()}
+        value = tf.identity(tf.reshape(logit({name: given[name] for name in features}), [-1]), name="logit")
+        loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=given["label"], logits=value), name="loss")
+        train = tf1.train.GradientDescentOptimizer(0.1).minimize(loss)
+        session.run([tf1.global_variables_initializer(), tf1.tables_initializer()])
+        tf1.train.Saver().save(session, str(folder / "first"))
+        tf1.train.export_meta_graph(str(folder / "graph.meta"), graph=graph)
+        parts = [{given[name]: each[step * BATCH:(step + 1) * BATCH] for name, each in data.items()} for step in range(STEPS)]
+        return [session.run([loss, train], part)[0] for part in parts]
+
+
+def dense(x):
+    return tf.matmul(x, tf1.get_variable("dense", [x.shape[1], 1], initializer=tf1.glorot_uniform_initializer(seed=2)))
+
+
+def wide_and_deep(x, fc):
+    age = fc.bucketized_column(fc.numeric_column("age"), [20.0, 40.0, 60.0])
+    city = fc.categorical_column_with_hash_bucket("city", 12)
+    crosses = [fc.crossed_column([age, "city"], 30), fc.crossed_column(["city", "device"], 40),
+               fc.crossed_column(["city", fc.categorical_column_with_identity("hour", 24), age], 50)]
+    deep = tf1.feature_column.input_layer(x, [fc.embedding_column(city, 4), fc.indicator_column(age),
+                                              fc.embedding_column(crosses[2], 3)])
+    return dense(deep) + tf1.feature_column.linear_model(x, [city, *crosses])
+
+
+def weighted(x, fc):
+    tags = fc.weighted_categorical_column(fc.categorical_column_with_hash_bucket("tags", 20), "weights")
+    deep = tf1.feature_column.input_layer(x, [fc.embedding_column(tags, 4, combiner="sqrtn"), fc.indicator_column(tags)])
+    return dense(deep) + tf1.feature_column.linear_model(x, [tags])
+
+
+@pytest.mark.parametrize("logit", [wide_and_deep, weighted])
+def test_crossed_and_weighted_columns_train_as_in_tensorflow(tmp_path, logit):
+    rng = np.random.default_rng(3)
+    text = lambda *shape: np.array(["a", "b", "c", "d", ""], dtype=object)[rng.integers(0, 5, shape)]
+    data = dict(age=rng.gamma(2, 20, ROWS).astype(np.float32), city=text(ROWS), device=text(ROWS),
+                hour=rng.integers(0, 24, ROWS)) if logit is wide_and_deep else dict(tags=text(ROWS, 3))
+    if logit is weighted:  # TensorFlow wants a weight for each id, and none beside an empty text
+        data["weights"] = np.where(data["tags"] == "", 0, rng.random((ROWS, 3)) + 0.1).astype(np.float32)
+    data["label"] = rng.integers(0, 2, ROWS).astype(np.float32)
+    losses = columns_written(tmp_path, data, lambda x: logit(x, tf.feature_column))
+    _, t = trainer(tmp_path, data)
+    np.testing.assert_allclose(t.fit(steps=STEPS)["loss"], losses, rtol=2e-5)

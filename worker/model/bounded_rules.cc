@@ -50,14 +50,19 @@ bool where(BoundedGraph& g) {
   const ValueRef condition = g.input(0);
   if (const Bounded* bounded = g.find(condition)) {
     if (bounded->kind != Kind::Rows || g.rank(bounded->padded) != 1) return false;
+    if (const Bounded* same = g.chosen_by(condition)) {  // of ids, and of the weights beside them
+      g.set(g.output(), Bounded(*same));
+      return true;
+    }
     const ValueRef valid = g.op("LogicalAnd", {bounded->set->valid, g.cast(bounded->padded, DType::Bool)});
     auto set = std::make_shared<PlaceSet>(PlaceSet{valid, bounded->set->coordinates, false});
-    g.set(g.output(), {Kind::Places, std::move(set), {}, {}, bounded->set});
+    g.set(g.output(), {Kind::Places, std::move(set), {}, {}, g.find(condition)->set});
+    g.remember_choice(condition, g.output());
     return true;
   }
   if (g.rank(condition) < 1) return false;
   if (const Bounded* same = g.chosen_by(condition)) {
-    g.set(g.output(), *same);
+    g.set(g.output(), Bounded(*same));
     return true;
   }
   const ValueRef yes = g.graph.info(condition).dtype == DType::Bool
@@ -222,11 +227,27 @@ bool range(BoundedGraph& g) {
   return true;
 }
 
+/// Columns of rows of one set, side by side.
+bool concat_columns(BoundedGraph& g, std::size_t parts) {
+  std::shared_ptr<const PlaceSet> set;
+  for (std::size_t i = 0; i < parts; ++i) {
+    const Bounded* rows = g.find(g.input(i));
+    if (!rows || rows->kind != Kind::Rows || (set && rows->set != set) || g.rank(rows->padded) != 2)
+      return false;
+    set = rows->set;
+  }
+  g.set(g.output(), {Kind::Rows, set, g.copy_with_padded_inputs()});
+  return true;
+}
+
 /// Rows behind rows, of any sets.
 bool concat_rows(BoundedGraph& g) {
   const std::size_t parts = g.node().inputs.size() - 1;
   const Tensor* axis = g.graph.known_value(g.input(parts));
-  if (!axis || tensor_to_int64s(*axis)[0] != 0) return false;
+  if (!axis) return false;
+  const std::int64_t along = tensor_to_int64s(*axis)[0];
+  if (along == 1 || along == -1) return concat_columns(g, parts);
+  if (along != 0) return false;
   std::vector<ValueRef> valid, padded;
   for (std::size_t i = 0; i < parts; ++i) {
     if (g.rank(g.input(i)) < 1 && !g.find(g.input(i))) return false;
@@ -367,6 +388,8 @@ bool dense_bincount(BoundedGraph& g) {
 }
 
 }  // namespace
+
+bool bound_pointwise(BoundedGraph& g) { return pointwise(g); }
 
 void add_bounded_rules(std::map<std::string, BoundedRule>& rules) {
   rules.insert({{"pointwise", pointwise},

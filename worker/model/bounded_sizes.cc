@@ -132,6 +132,15 @@ std::shared_ptr<const PlaceSet> BoundedGraph::part_of(const Bounded& parts, int 
   return set;
 }
 
+void BoundedGraph::merge(const std::shared_ptr<const PlaceSet>& a, const std::shared_ptr<const PlaceSet>& b) {
+  const auto both = std::make_shared<const PlaceSet>(
+      PlaceSet{op("LogicalAnd", {a->valid, b->valid}), a->coordinates, false});
+  const std::shared_ptr<const PlaceSet> first = a, second = b;  // which may be of values_
+  for (auto& [value, bounded] : values_)
+    for (auto* set : {&bounded.set, &bounded.of})
+      if (*set == first || *set == second) *set = both;
+}
+
 void BoundedGraph::replace(ValueRef value, ValueRef with) {
   const Node& old = graph.node(value.node);
   if (old.outputs.size() > 1) {
@@ -196,6 +205,7 @@ std::vector<NodeId> bound_sizes(Graph& graph, const std::vector<std::string>& ro
   std::map<std::string, BoundedRule> rules;
   add_bounded_rules(rules);
   add_row_rules(rules);
+  add_cross_rules(rules);
   add_sparse_rules(rules);
   BoundedGraph g(graph);
   std::vector<NodeId> left;

@@ -59,7 +59,9 @@ bool fill_empty_rows(BoundedGraph& g) {
     return g.op("ConcatV2", {a, b, g.number(0, DType::Int32)}, {{"N", std::int64_t{2}}});
   };
   const ValueRef defaults = g.op("Fill", {g.op("ExpandDims", {rows, g.number(0, DType::Int32)}), g.input(3)});
-  auto set = std::make_shared<PlaceSet>(PlaceSet{join(at.set->valid, empty), {}, false});
+  // Ids and the weights beside them are filled alike.
+  std::shared_ptr<const PlaceSet>& set = g.filled(at.set, at.padded);
+  if (!set) set = std::make_shared<PlaceSet>(PlaceSet{join(at.set->valid, empty), {}, false});
   g.set(g.output(0), {Kind::Rows, set, join(at.padded, further), g.cast(g.input(2), DType::Int64)});
   g.set(g.output(1), {Kind::Rows, set, join(values.padded, defaults)});
   g.replace(g.output(2), empty);

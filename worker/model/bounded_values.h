@@ -65,6 +65,9 @@ class BoundedGraph {
   void remember_choice(ValueRef condition, ValueRef where) { choices_.emplace_back(condition, where); }
   /// As bounded rows, also where it is a plain value: all of it.
   Bounded rows_of(ValueRef value);
+  /// Places of both become one set: those that are in both. Of ids and weights beside each other, which are
+  /// chosen from two dense values, and of which TensorFlow wants as many.
+  void merge(const std::shared_ptr<const PlaceSet>& a, const std::shared_ptr<const PlaceSet>& b);
   /// Everybody who uses `value` uses `with`, whose size is known.
   void replace(ValueRef value, ValueRef with);
   /// Takes away waits for nodes that only compute what is replaced.
@@ -78,6 +81,12 @@ class BoundedGraph {
   /// Those places of `parts` whose number is k: the same set each time.
   std::shared_ptr<const PlaceSet> part_of(const Bounded& parts, int k);
 
+  /// The set of these places, which are at these indices, with those for empty rows behind them; null: not
+  /// made yet.
+  std::shared_ptr<const PlaceSet>& filled(const std::shared_ptr<const PlaceSet>& set, ValueRef indices) {
+    return filled_[{set, indices}];
+  }
+
   Graph& graph;
   NodeId at = kNoNode;  // the node that is being replaced
   const Node& node() const { return graph.node(at); }
@@ -89,6 +98,7 @@ class BoundedGraph {
   std::vector<std::pair<ValueRef, ValueRef>> choices_;  // condition, Where
   std::map<ValueRef, std::shared_ptr<const PlaceSet>>
       whole_;  // of plain values, by what they are as a vector of sizes
+  std::map<std::pair<std::shared_ptr<const PlaceSet>, ValueRef>, std::shared_ptr<const PlaceSet>> filled_;
   std::map<std::pair<ValueRef, int>, std::shared_ptr<const PlaceSet>> parts_;  // by the numbers' padded value
 };
 
@@ -98,10 +108,15 @@ using BoundedRule = bool (*)(BoundedGraph& g);
 /// The number of chosen places as a float, which is no size any more: whether `g.at` casts `size` so.
 bool count_as_float(BoundedGraph& g, const Bounded& size);
 
+/// Of ops that are done element by element, and have no rule of their own.
+bool bound_pointwise(BoundedGraph& g);
+
 /// Rules by op: of Where, gathers, partitions, shapes and reductions (bounded_rules.cc), and of sparse
-/// tensors and segments (bounded_sparse.cc); of what is done to rows (bounded_rows.cc).
+/// tensors and segments (bounded_sparse.cc); of crosses and of sparse tensors that are merged and spread
+/// (bounded_cross.cc); of what is done to rows (bounded_rows.cc).
 void add_bounded_rules(std::map<std::string, BoundedRule>& rules);
 void add_row_rules(std::map<std::string, BoundedRule>& rules);
+void add_cross_rules(std::map<std::string, BoundedRule>& rules);
 void add_sparse_rules(std::map<std::string, BoundedRule>& rules);
 
 }  // namespace braid::worker

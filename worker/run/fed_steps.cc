@@ -75,7 +75,7 @@ StepOutcome FedSteps::step(std::vector<Tensor> batch) {
   Impl& self = *impl_;
   StepRequest request;
   request.params.step = self.done;
-  const double rate = learning_rate(self.job, self.done, self.input.total_steps);
+  const double rate = learning_rate(self.job, &self.hooks, self.done, self.input.total_steps);
   request.params.learning_rate = rate;
   request.params.grad_scale = self.built->strategy->gradient_scale();
   request.params.seed = random_seed(self.job, 0);

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/input/schema/table.h"
 #include "engine/ir/tensor.h"
@@ -17,10 +18,19 @@
 namespace braid {
 class VariableStore;
 }
+namespace braid::proto {
+class Job;
+}
 
 namespace braid::worker {
 
 struct StepOutcome;
+struct RunHooks;
+
+/// The learning rate of a step of a job (worker/job/schedule.h), times the factor of the hooks; null: of
+/// none.
+float learning_rate(const proto::Job& job, const RunHooks* hooks, std::uint64_t step,
+                    std::uint64_t total_steps);
 
 struct RunHooks {
   /// In place of input.train_files and input.test_files; null: those are read.
@@ -29,6 +39,10 @@ struct RunHooks {
   std::map<std::string, Tensor> initial = {};
   /// Steps that are in them: the run goes on behind these, with their place in the input.
   std::uint64_t first_step = 0;
+  /// By which the job's learning rate is multiplied: in step t by number t / factor_every of these, behind
+  /// them by the last one. Empty: by 1.
+  std::vector<double> rate_factors = {};
+  std::uint64_t factor_every = 1;
 
   // Each may be null. What they throw ends the run.
   std::function<void(const StepOutcome&)> step = {};

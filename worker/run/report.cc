@@ -17,6 +17,7 @@
 #include "worker/job/schedule.h"
 #include "worker/metrics/metrics_json.h"
 #include "worker/run/finite_loss.h"
+#include "worker/run/hooks.h"
 #include "worker/run/replicas.h"
 #include "worker/run/run_directory.h"
 #include "worker/step/loss_scale.h"
@@ -124,7 +125,7 @@ void RunReport::count_dropped(std::int64_t choices) {
 
 void RunReport::record(const StepOutcome& outcome) {
   loss_ = outcome.loss;
-  const double rate = learning_rate(run_.job, outcome.job_step, total_);
+  const double rate = learning_rate(run_.job, run_.options.hooks, outcome.job_step, total_);
   const std::int64_t rows = process_rows(run_, share_);
   run_.monitor.record_step(outcome.step, loss_, rows, outcome.seconds, rate);
   const double seconds = step_seconds();

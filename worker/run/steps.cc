@@ -12,6 +12,7 @@
 #include "engine/exec/trace.h"
 #include "proto/job.pb.h"
 #include "worker/job/schedule.h"
+#include "worker/run/hooks.h"
 #include "worker/strategies/kept_rows.h"
 #include "worker/strategies/step_services.h"
 #include "worker/watch/monitor.h"
@@ -155,7 +156,8 @@ bool TrainingSteps::start_step() {
   padding_.count(batch);
   StepRequest request;
   request.params.step = next_;
-  request.params.learning_rate = learning_rate(run_.job, job_step_of(next_), input_.total_steps);
+  request.params.learning_rate =
+      learning_rate(run_.job, run_.options.hooks, job_step_of(next_), input_.total_steps);
   request.params.grad_scale = built_.strategy->gradient_scale();
   request.params.seed = seed_;
   if (built_.before_first) run_before_first(batch);

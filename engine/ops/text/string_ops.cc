@@ -1,7 +1,8 @@
 // Ops that turn strings into numbers. Strings are fed or constant: programs compute none.
 //   StringToHashBucketFast, StringToHashBucket, StringToHashBucketStrong(x), attributes num_buckets, key:
-//     int64, the hashes of common/string_hash.h, TensorFlow's buckets. Of integers those of their decimal
-//     digits, which AsString makes of them (engine/import/op_forms.cc).
+//     int64, the hashes of common/string_hash.h, TensorFlow's buckets; of no buckets the hash itself, which
+//     crosses chain (engine/import/text_functions.h). Of integers those of their decimal digits, which
+//     AsString makes of them (engine/import/op_forms.cc).
 //   StringToNumber(x), attribute out_type (float32 by default): an error for what is no number
 //   DecodeRaw(x), attributes out_type, little_endian: each string's bytes as numbers along a new last
 //     axis; its size must be known before the program runs, from the value of x
@@ -28,7 +29,7 @@ constexpr std::int64_t kStringGrain = 1024;
 void infer_bucket(InferContext& c) {
   require_dtype(c, 0, {DType::String, DType::Int32, DType::Int64});
   const auto buckets = c.node().attrs.require<std::int64_t>("num_buckets");
-  if (buckets < 1) c.fail(fmt::format("num_buckets is {}", buckets));
+  if (buckets < 0) c.fail(fmt::format("num_buckets is {}", buckets));
   c.output(DType::Int64, c.shape(0));
 }
 
@@ -36,6 +37,10 @@ void infer_strong(InferContext& c) {
   if (c.node().attrs.require<std::vector<std::int64_t>>("key").size() != 2)
     c.fail("key must hold two numbers");
   infer_bucket(c);
+}
+
+std::int64_t bucket_of(std::uint64_t hash, std::uint64_t buckets) {
+  return static_cast<std::int64_t>(buckets == 0 ? hash : hash % buckets);
 }
 
 /// Digits of integers, without memory of their own.
@@ -46,7 +51,7 @@ void hash_integers(const KernelArgs& a, std::int64_t begin, std::int64_t end, st
   for (std::int64_t i = begin; i < end; ++i) {
     const char* stop = std::to_chars(digits, digits + sizeof digits, a.in<Integer>(0)[i]).ptr;
     const std::string_view text(digits, static_cast<std::size_t>(stop - digits));
-    a.out<std::int64_t>(0)[i] = static_cast<std::int64_t>(hash(text) % buckets);
+    a.out<std::int64_t>(0)[i] = bucket_of(hash(text), buckets);
   }
 }
 
@@ -59,8 +64,7 @@ PreparedKernel bucket_kernel(const PrepareContext& c, Hash hash) {
     if (dtype == DType::Int32) return hash_integers<std::int32_t>(a, begin, end, buckets, hash);
     if (dtype == DType::Int64) return hash_integers<std::int64_t>(a, begin, end, buckets, hash);
     const StringsView x(a.inputs[0], n);
-    for (std::int64_t i = begin; i < end; ++i)
-      a.out<std::int64_t>(0)[i] = static_cast<std::int64_t>(hash(x[i]) % buckets);
+    for (std::int64_t i = begin; i < end; ++i) a.out<std::int64_t>(0)[i] = bucket_of(hash(x[i]), buckets);
   });
 }
 

@@ -10,6 +10,10 @@ from braid.io._text import by_rows, no_rows
 from braid.session import Session
 
 
+# What is chosen of a batch's texts is no value for each row: that stays in the step.
+CHOOSES = {"Where", "Shape", "Size", "SparseCross"}
+
+
 class GraphText:
     """Values of a graph that follow from its placeholders of strings, tables and constants alone, and that other nodes read.
     `placeholders`: {value: column}. `names`: the values that are to be fed, by columns text_0, text_1, ..."""
@@ -32,7 +36,7 @@ class GraphText:
             of_text = each.name in self._given or any(value.node in touched for value in each.inputs)
             if each.name in self._given or each.type == "Const":
                 pure.add(each.node)
-            elif each.inputs and all(value.node in pure for value in each.inputs):
+            elif each.inputs and each.type not in CHOOSES and all(value.node in pure for value in each.inputs):
                 pure.add(each.node)
             if of_text and each.node in pure:
                 touched.add(each.node)

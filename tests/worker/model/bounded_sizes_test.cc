@@ -93,7 +93,8 @@ class BoundedSizes : public ::testing::Test {
     return {result.data<float>().begin(), result.data<float>().end()};
   }
 
-  const std::set<std::string> unbounded{"Where", "Unique", "SparseFillEmptyRows", "DynamicPartition"};
+  const std::set<std::string> unbounded{"Where", "Unique", "SparseFillEmptyRows", "DynamicPartition",
+                                        "SparseCross"};
   GraphBuilder b;
   Output ids = b.placeholder("ids", DType::Int64, {-1, 3});
 };
@@ -124,6 +125,48 @@ TEST_F(BoundedSizes, WeightedSumsAreSegments) {
   b.op("SegmentSum", {b.op("Mul", {rows, weights}), column_of(sparse.indices)}, {}, "result");
   EXPECT_THAT(run({3, 3}, {2, 0, 3, 0, 0, 0, 1, 0, 0}), ElementsAre(13, 130, 0, 0, 1, 10))
       << "rows without ids are zeros";
+}
+
+TEST_F(BoundedSizes, CrossesAreThoseOfTensorFlow) {
+  const Sparse first = from_dense(ids, -1);
+  const Sparse second = from_dense(b.op("AddV2", {b.op("Mul", {ids, number(2)}), number(1)}), -1);
+  const Output dense =
+      b.constant(Tensor::from<std::int64_t>(Shape{3, 1}, std::vector<std::int64_t>{10, 20, -30}));
+  const AttrMap attrs{{"N", std::int64_t{2}},
+                      {"hashed_output", true},
+                      {"num_buckets", std::int64_t{1000}},
+                      {"hash_key", std::int64_t{0xDECAFCAFFE}}};
+  const Output cross = b.op(
+      "SparseCross",
+      {first.indices, second.indices, first.values, second.values, first.shape, second.shape, dense}, attrs);
+  const Output buckets =
+      b.op("Cast", {Output{cross.node, 1}}, {{"SrcT", DType::Int64}, {"DstT", DType::Float32}});
+  b.op("SegmentSum", {buckets, column_of(cross)}, {}, "result");
+  EXPECT_THAT(run({3, 3}, {4, -1, 6, 7, 2, -1, -1, -1, -1}), ElementsAre(1674, 2385, 0));
+}
+
+TEST_F(BoundedSizes, IdsWithWeightsBecomeIndicators) {
+  const Sparse sparse = from_dense(ids, -1);
+  const Output doubled =
+      b.op("Cast", {b.op("AddV2", {ids, number(10)})}, {{"SrcT", DType::Int64}, {"DstT", DType::Float32}});
+  const Output there =
+      b.op("Where", {b.op("NotEqual", {doubled, b.constant(Tensor::scalar(9.0F))})}, {{"T", DType::Bool}});
+  const Output weights = b.op("GatherNd", {doubled, there});
+  const Output all = b.op(
+      "Fill", {b.op("Shape", {weights}, {{"out_type", DType::Int64}}), b.constant(Tensor::scalar(true))});
+  const Output is_valid = b.op("LogicalAnd", {b.op("GreaterEqual", {sparse.values, number(0)}), all});
+  const auto kept = [&](const Output& value) {  // a Where for each, as sparse_retain has it
+    return b.op("GatherV2", {value, b.op("Reshape", {b.op("Where", {is_valid}), ints({-1})}), axis(0)});
+  };
+  const Output places = b.op("ConcatV2",
+                             {b.op("ExpandDims", {column_of(kept(sparse.indices)), axis(1)}),
+                              b.op("ExpandDims", {kept(sparse.values), axis(1)}), axis(1)},
+                             {{"N", std::int64_t{2}}});
+  const Output ordered = b.op("SparseReorder", {places, kept(weights), ints({2, 4})});
+  const Output cut =
+      b.op("SparseSlice", {ordered, Output{ordered.node, 1}, ints({2, 4}), ints({0, 0}), ints({2, 3})});
+  b.op("ScatterNd", {cut, Output{cut.node, 1}, ints({2, 3})}, {}, "result");
+  EXPECT_THAT(run({2, 3}, {2, -1, 0, 3, 1, 1}), ElementsAre(10, 0, 12, 0, 22, 0)) << "3 is cut off";
 }
 
 /// tf.boolean_mask(rows, mask), where the batch is "ids" and the mask ids > 0.

@@ -97,6 +97,37 @@ TEST(RunHooksTest, SingleStepsHaveTheBitsOfTheRun) {
     EXPECT_TRUE(std::ranges::equal(value.as_bytes(), whole.values.at(name).as_bytes())) << name;
 }
 
+TEST(RunHooksTest, FactorsMultiplyTheLearningRateOfTheirSteps) {
+  const auto rates = [](std::vector<double> factors, std::uint64_t every) {
+    const RunHooks hooks{.rate_factors = std::move(factors), .factor_every = every};
+    std::vector<float> found;
+    for (std::uint64_t step = 0; step < 5; ++step) found.push_back(learning_rate(job(5), &hooks, step, 5));
+    return found;
+  };
+  EXPECT_THAT(rates({}, 1), ElementsAre(0.001F, 0.001F, 0.001F, 0.001F, 0.001F));
+  EXPECT_THAT(rates({1, 0.5, 2}, 1), ElementsAre(0.001F, 0.0005F, 0.002F, 0.002F, 0.002F));
+  EXPECT_THAT(rates({1, 0.5}, 3), ElementsAre(0.001F, 0.001F, 0.001F, 0.0005F, 0.0005F));
+}
+
+TEST(RunHooksTest, RunsAndSingleStepsHaveTheSameFactors) {
+  const auto stop = std::make_shared<StopFlag>();
+  RunHooks hooks{.train = rows(), .rate_factors = {1, 0, 0.5}, .factor_every = 2};
+  std::vector<float> whole, single;
+  hooks.step = [&](const StepOutcome& step) { whole.push_back(step.loss); };
+  RoleOptions role;
+  role.hooks = &hooks;
+  run_role(job(6), role, stop);
+  FedSteps steps(job(6), {.train = rows(), .rate_factors = {1, 0, 0.5}, .factor_every = 2});
+  for (int i = 0; i < 6; ++i) {
+    std::vector<Tensor> batch;
+    for (const auto& feed : steps.feeds()) batch.push_back(rows()->find(feed.name)->data);
+    single.push_back(steps.step(std::move(batch)).loss);
+  }
+  EXPECT_EQ(single, whole);
+  EXPECT_EQ(whole[3], whole[2]) << "a rate of 0 moves nothing";
+  EXPECT_NE(whole, run(6).losses);
+}
+
 TEST(RunHooksTest, AskedToStopItEndsBehindTheStepAndTellsItsValues) {
   const Ran ran = run(1000, {}, 0, 3);
   EXPECT_LT(ran.losses.size(), 10U);
