@@ -66,6 +66,12 @@ class col:
         return {"name": name, "kind": Word("WEIGHT"), **settings}
 
     @staticmethod
+    def text(name, length=None, separator="|"):
+        """A field's text, for models of bd.io that take strings. length: of a list, whose texts `separator` parts: more are
+        cut off, and empty ones fill it."""
+        return {"name": name, "kind": Word("SKIP"), "text": (length, separator)}
+
+    @staticmethod
     def skip(name):
         return {"name": name, "kind": Word("SKIP")}
 
@@ -210,12 +216,42 @@ class Files(Data):
     """Columns that the job's reader makes of files."""
 
     def __init__(self, paths, input_fields):
+        columns = input_fields.get("columns")
+        self.texts = {each["name"]: each["text"] for each in columns or [] if "text" in each}  # name -> (length, separator)
+        if self.texts:
+            columns = [{key: value for key, value in each.items() if key != "text"} for each in columns]
+            input_fields = {**input_fields, "columns": columns}
         super().__init__(input_fields)
         self.paths = [os.path.abspath(each) for each in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
+
+    def in_memory(self, job, data_dir):
+        """All rows as arrays, with the columns of texts. `job`: a job whose training files these are."""
+        arrays = dict(_braid.Rows.of_files(job, data_dir, False).arrays())
+        for name, (length, separator) in self.texts.items():
+            made = _decoded(_braid.texts_of_files(job, data_dir, False, name))
+            arrays[name] = made if length is None else _listed(made, length, separator)
+        made = Arrays(arrays)
+        made.settings = self.settings
+        return made
 
     def _told(self):
         more = f" and {len(self.paths) - 2} more" if len(self.paths) > 2 else ""
         return f"{super()._told()} {', '.join(self.paths[:2])}{more}"
+
+
+def _decoded(texts):
+    try:
+        return np.array([each.decode() for each in texts], dtype=object)
+    except UnicodeDecodeError:
+        return np.array(texts, dtype=object)
+
+
+def _listed(texts, length, separator):
+    made = np.full((len(texts), length), "", dtype=object)
+    for row, text in enumerate(texts):
+        parts = text.split(separator)[:length] if text else []
+        made[row, :len(parts)] = [each.strip() for each in parts]
+    return made
 
 
 def arrays(**columns):

@@ -7,11 +7,19 @@ from braid import dtypes, ops
 from braid.graph import Tensor
 
 
+def schedule(of, every=1):
+    """A schedule of Trainer(schedule=...): a scheduler of torch.optim.lr_scheduler, or a function of a number from 0 that
+    gives the factor of the learning rate. every: the steps between two calls of it, or "epoch"."""
+    from braid._optimizers_of import as_schedule
+    return as_schedule(of, every)
+
+
 class Optimizer:
     """A kind of job.proto's Optimizer with its settings, and how it updates a variable of a session's graph."""
 
     kind = ""
     slots = ()  # (name, first value)
+    is_of_keras = False  # its formulas are to be Keras'
 
     def __init__(self, learning_rate, **settings):
         self.learning_rate, self.settings = learning_rate, {k: v for k, v in settings.items() if v is not None}

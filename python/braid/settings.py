@@ -115,8 +115,9 @@ class PSAllReduce(_Strategy):
 
 class History(dict):
     """history["loss"]: of each step of the run; history["evaluations"]: [(done, metrics)]; history.result: the run's
-    result line as a dict."""
+    result line as a dict. history.epochs: with callbacks of Keras, what they were told of each epoch, lists by name."""
 
+    epochs = None
     result = None
     exit = 0
 

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -13,11 +14,17 @@ import numpy as np
 
 from braid import _braid, data as _data, dtypes
 from braid._calls import Calls, sigterm_raises
+from braid._keras_run import KerasRun, are_of_keras
+from braid._optimizers_of import Factors, as_optimizer, as_schedule
 from braid.data import Word, fields
 from braid.dtypes import from_native, to_native
 from braid.graph import Graph
+from braid.optim import Optimizer, SGD
 from braid.scopes import Inputs
 from braid.settings import Checkpoint, History, StepResult, as_strategy, words
+
+
+MANY = 1_000_000_000  # steps of a job whose steps are called one by one
 
 
 class _Variables(Mapping):
@@ -51,23 +58,25 @@ class Trainer:
     """Trains a model.
 
     model: a function (inputs, training) -> Outputs, or a source of bd.io. data, eval_data: of bd.data, with .batch().
-    optimizer: of bd.optim. strategy: bd.PS() and others; "auto" is AllReduce where a launcher has started several
-    processes, PS where there are servers, else Local. streams: compute streams. staging, schedule: dicts of the job's
-    fields. clip_norm: of all gradients together. checkpoint: bd.Checkpoint or a directory. metric: "AUC", "ACCURACY",
+    optimizer: of bd.optim, or one of Keras or PyTorch with a counterpart there; None: what a Keras model was compiled with.
+    strategy: bd.PS() and others; "auto" is AllReduce where a launcher has started several processes, PS where there are
+    servers, else Local. streams: compute streams. staging: a dict of the job's fields. schedule: the same, or a scheduler of
+    PyTorch, or of bd.optim.schedule(). clip_norm: of all gradients together. checkpoint: bd.Checkpoint or a directory. metric: "AUC", "ACCURACY",
     "RMSE", ... label: the column of the truth. evaluate_every: steps. set: job fields as "a.b=value". name: of the job.
 
     The job is in `.job`; save_job() writes it with all that it reads, so that `braid train` repeats the run: the same
     bits. Thread rule: one call at a time.
     """
 
-    def __init__(self, model, data, optimizer, *, strategy="auto", streams=1, staging=None, schedule=None, clip_norm=0,
+    def __init__(self, model, data, optimizer=None, *, strategy="auto", streams=1, staging=None, schedule=None, clip_norm=0,
                  checkpoint=None, metric=None, label="label", eval_data=None, evaluate_every=0, seed=1, device="auto",
                  name="job", set=(), data_dir="."):
         if data.rows_per_batch is None:
             raise _braid.InvalidArgument("the data has no batches: data.batch(rows)")
-        self.data, self.eval_data, self.optimizer = data, eval_data, optimizer
+        self.data, self.eval_data = data, eval_data
+        self.optimizer = optimizer if isinstance(optimizer, Optimizer) else SGD(1.0)  # until the model's variables are known
         self.name, self.label, self.seed = name, label, seed
-        self._options = dict(streams=streams, staging=staging or {}, schedule=schedule, clip_norm=clip_norm,
+        self._options = dict(streams=streams, staging=staging or {}, schedule=None, clip_norm=clip_norm,
                              metric=metric, evaluate_every=evaluate_every, device=device)
         self._set, self._data_dir = list(set), os.path.abspath(data_dir)
         self.strategy = as_strategy(strategy)
@@ -77,15 +86,22 @@ class Trainer:
         self._values, self._step = {}, 0  # with slots; steps that are in them
         self._elsewhere = []  # trained variables whose values other processes have
         self._steps = self._runner = None
+        self._rates_known = MANY  # single steps whose rates were asked for
         self._at_work = threading.Lock()
         self._model, self.source = None, None if callable(model) else model
+        if callable(model) and getattr(data, "texts", None):
+            raise _braid.InvalidArgument(f"column '{next(iter(data.texts))}' is text, which models of bd.io take; a function takes "
+                                         "numbers: bd.data.col.categorical(name, buckets=...)")
+        self.data, self.eval_data = self._with_texts(data), self._with_texts(eval_data)
         if not callable(model):
             model.columns = self._columns()
         self._model = self._trace(model) if callable(model) else model.job_fields(self._folder, label)
         if self.source is not None:
-            self.source.trainer = self
+            self.source.trainer, self._eval_given = self, self.eval_data
             self._options["metric"] = metric or self.source.metric
             self.data, self.eval_data = self._numbers(self.data), self._numbers(self.eval_data)
+        self.optimizer, own_schedule = as_optimizer(optimizer, self.source)
+        self._options["schedule"] = as_schedule(own_schedule if schedule is None else schedule)
         self.variables = _Variables(self)
 
     def __repr__(self):
@@ -106,10 +122,17 @@ class Trainer:
 
     def _numbers(self, data):
         """The rows, where strings are what the source's model makes of them."""
+        data = self._with_texts(data)
         if self.source is None or not isinstance(data, _data.Arrays):
             return data
         made = self.source.numbers(data.arrays)
         return data if made is data.arrays else data.with_arrays(made)
+
+    def _with_texts(self, data):
+        """Files that have columns of texts, as arrays."""
+        if not getattr(data, "texts", None):
+            return data
+        return data.in_memory(self._job(data=data, model={"name": "mlp"}, steps=1), self._data_dir)
 
     def _shapes(self):
         """The data's columns; of files without their rows."""
@@ -152,7 +175,7 @@ class Trainer:
     # --------------------------------------------------------------------------------------------------------- the job
     def _job(self, steps=None, epochs=None, data=None, model=None, folder=None):
         options, data = self._options, data or self.data
-        inputs = {**data.input_fields, **data.settings}
+        inputs = {**data.input_fields, **(data.settings or self.data.settings)}
         train = data.files_in_job if hasattr(data, "files_in_job") else getattr(data, "paths", None)
         inputs["train_files"] = list(train or [f"{name}.npy" for name in data.arrays])
         test = self.eval_data
@@ -165,7 +188,7 @@ class Trainer:
         job = {"name": self.name, "seed": self.seed, "steps": steps, "epochs": epochs, "model": model or self._model,
                "input": inputs, "optimizer": optimizer, "strategy": self.strategy.job_fields(),
                "streams": {"count": options["streams"]}, "staging": words(options["staging"]) or None,
-               "schedule": words(options["schedule"]) if options["schedule"] else None,
+               "schedule": words(options["schedule"]) if isinstance(options["schedule"], dict) else None,
                "evaluation": {"metric": Word(options["metric"].upper()) if options["metric"] else None,
                               "every_steps": options["evaluate_every"] or None,
                               "enabled": test is not None},
@@ -175,6 +198,17 @@ class Trainer:
             del job["streams"]
         text = fields(job, "")
         return _braid.overridden(text, self._set) if self._set else text
+
+    def _rates(self, steps, epochs=None):
+        """Factors of the learning rate and the steps of each, where the schedule is of another program."""
+        schedule = self._options["schedule"]
+        if not isinstance(schedule, Factors):
+            return None
+        return schedule.rates(steps if steps is not None else math.ceil(epochs * self._steps_per_epoch()),
+                              self._steps_per_epoch())
+
+    def _steps_per_epoch(self):
+        return max(1, len(self._rows(self.data)) // self.data.rows_per_batch)
 
     def _steps_of(self, steps, epochs):
         if steps is None and epochs is None:
@@ -195,6 +229,9 @@ class Trainer:
     def save_job(self, directory, steps=None, epochs=None):
         """Writes job.pbtxt, the model's graphs and arrays into `directory`; `braid train --job <directory>/job.pbtxt
         --data-dir <directory>` is fit(steps, epochs) of a new Trainer. Returns the job's path."""
+        if isinstance(self._options["schedule"], Factors):
+            raise _braid.InvalidArgument("the schedule is a function, or of another program, which no job can say: "
+                                         "Trainer(schedule={'kind': 'COSINE_DECAY'}) and others of proto/job.proto")
         os.makedirs(directory, exist_ok=True)
         steps, epochs = self._steps_of(steps, epochs)
         directory = os.path.abspath(directory)
@@ -218,10 +255,20 @@ class Trainer:
         earlier run may go; those of an earlier fit of this Trainer do. Ctrl-C (a notebook's interrupt) and SIGTERM stop
         behind a step, with a checkpoint, and raise KeyboardInterrupt or SystemExit(143); so do exceptions of callbacks.
         The Trainer has what was trained until then, and goes on from it.
+        callbacks: of bd.callbacks, or of Keras with a model of bd.io.keras, which are called between epochs.
         Thread rule: one fit or step of a Trainer at a time; others may train meanwhile.
         Throws: InvalidArgument and what a step throws."""
+        callbacks = list(callbacks)
         with self._alone():
-            return self._fit(steps, epochs, callbacks, resume, overwrite)
+            if any(are_of_keras(each) for each in callbacks):
+                return KerasRun(self, callbacks).fit(None if steps is not None else epochs, resume, overwrite)
+            history = History(loss=[], evaluations=[])
+            calls = Calls(self, callbacks, history)
+            with sigterm_raises():
+                calls.begin()
+                self._fit(steps, epochs, calls, resume, overwrite)
+            calls.end()
+            return history
 
     @contextlib.contextmanager
     def _alone(self):
@@ -236,7 +283,8 @@ class Trainer:
             raise _braid.InvalidArgument("this Trainer trains already, in another thread or around the callback that "
                                          "asks it to: one fit or step at a time")
 
-    def _fit(self, steps, epochs, callbacks, resume, overwrite):
+    def _fit(self, steps, epochs, calls, resume, overwrite):
+        """A run, with its callbacks' steps and evaluations."""
         steps, epochs = self._steps_of(steps, epochs)
         self._take_steps()
         if not resume:
@@ -244,39 +292,39 @@ class Trainer:
         if self._step:
             steps = self._total(steps, epochs) + self._step
             epochs = None
-        text = self._job(steps, epochs)
-        history = History(loss=[], evaluations=[])
-        calls = Calls(self, list(callbacks), history)
+        text, history = self._job(steps, epochs), calls.history
         is_arrays = isinstance(self.data, _data.Arrays)
         replaces = overwrite or (self.checkpoint and self._step)
         start = "resume changed" if resume == "changed" else "resume" if resume else "overwrite" if replaces else "new"
         with sigterm_raises():
-            calls.begin()
             code, result, values, losses, raised = _braid.train(
                 text, self._data_dir, start,
                 self._rows(self.data) if is_arrays else None, self._test_rows() if is_arrays else None,
                 {name: to_native(value) for name, value in self._values.items()}, self._step, calls.every,
-                calls.on_step if calls.steps else None, calls.on_border if calls.borders else None, calls.on_evaluate)
+                calls.on_step if calls.steps else None, calls.on_border if calls.borders else None, calls.on_evaluate,
+                self._rates(steps, epochs))
         if result:
             history.result = json.loads(result)
             self._step = history.result["last_step"]
             self._set_values({name: from_native(value) for name, value in values.items()
                               if not _is_slice(name, values)})
             self._find_elsewhere()
-        history["loss"] = [loss for _, loss in losses]
+        history["loss"] += [loss for _, loss in losses]
         history.exit = code
         if raised is not None:
             raise raised
         if code == 143 and not calls.asked_to_stop:
             raise SystemExit(143)
-        calls.end()
-        return history
 
     def _total(self, steps, epochs):
         if steps is not None:
             return steps
-        per_epoch = len(self._rows(self.data)) // self.data.rows_per_batch
-        return max(1, round(epochs * per_epoch))
+        return max(1, round(epochs * self._steps_per_epoch()))
+
+    def _eval_arrays(self):
+        """The columns of the eval_data as they were given, of strings too."""
+        data = self._eval_given
+        return dict(data.arrays if isinstance(data, _data.Arrays) else self._rows(data).arrays())
 
     def _test_rows(self):
         return None if self.eval_data is None else self._rows(self.eval_data)
@@ -293,9 +341,13 @@ class Trainer:
     def _single_step(self, batch):
         if self._elsewhere:
             self._need()
+        if self._steps is not None and self._steps.done() >= self._rates_known:
+            self._take_steps()
         if self._steps is None:
-            self._steps = _braid.Steps(self._job(steps=1_000_000_000), self._rows(self.data),
-                                       {k: to_native(v) for k, v in self._values.items()}, self._step)
+            self._rates_known = 2 * self._step + 1000 if isinstance(self._options["schedule"], Factors) else MANY
+            self._steps = _braid.Steps(self._job(steps=MANY), self._rows(self.data),
+                                       {k: to_native(v) for k, v in self._values.items()}, self._step,
+                                       self._rates(self._rates_known))
             self._feeds = [(name, dtypes.of_number(number).numpy, tuple(shape))
                            for name, number, shape in self._steps.feeds()]
         batch = self.source.numbers(batch) if self.source is not None else batch

@@ -1,5 +1,6 @@
 """Keras models: trained here as Keras trains them, and written back."""
 
+import csv
 import importlib.util
 import os
 import sys
@@ -436,3 +437,60 @@ def test_losses_of_values_take_any_label(loss, activation):
     np.testing.assert_allclose(t.predict({"x": X}).reshape(-1, 1), expected, atol=1e-5)
     assert t.evaluate(bd.data.arrays(x=X, label=labels).batch(16))["rmse"] == pytest.approx(
         float(np.sqrt(np.mean((expected[:, 0] - labels) ** 2))), rel=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", keras.losses.Hinge()])
+def test_labels_of_minus_one_are_values(loss):
+    t = trained_beside_keras(dense_model(1, "tanh"), {"x": X, "label": Y * 2 - 1}, loss)
+    assert "rmse" in t.evaluate(bd.data.arrays(x=X, label=Y * 2 - 1).batch(16))
+
+
+def test_a_loss_that_is_not_reduced_is_refused():
+    with pytest.raises(bd.InvalidArgument, match="reduction=None, of which Keras trains the sum"):
+        bd.Trainer(bd.io.keras(dense_model(), loss=keras.losses.MeanSquaredError(reduction=None)),
+                   bd.data.arrays(x=X, label=Y).batch(16), bd.optim.SGD(0.1))
+
+
+def test_rows_have_weights():
+    weights = np.random.default_rng(3).random(96).astype(np.float32) * 2
+    m = dense_model()
+    data = bd.data.arrays(x=X, label=Y, weight=weights).batch(16, shuffle=False)
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    t = bd.Trainer(bd.io.keras(m, loss=loss, weight="weight"), data, bd.optim.SGD(0.1))
+    losses = t.fit(steps=6)["loss"]
+    m.compile(keras.optimizers.SGD(0.1), loss)
+    for step, mine in enumerate(losses):
+        at = slice(16 * step, 16 * step + 16)
+        m.reset_metrics()
+        assert mine == pytest.approx(float(m.train_on_batch(X[at], Y[at], sample_weight=weights[at])), rel=1e-5)
+    with pytest.raises(bd.InvalidArgument, match="a column 'weight', which the model does not read: .*weight=\"weight\""):
+        bd.Trainer(bd.io.keras(m, loss=loss), data, bd.optim.SGD(0.1))
+    with pytest.raises(bd.InvalidArgument, match="weight: the data has no column 'w'"):
+        bd.Trainer(bd.io.keras(m, loss=loss, weight="w"), data, bd.optim.SGD(0.1))
+
+
+def test_texts_of_files_are_columns(tmp_path):
+    rng = np.random.default_rng(5)
+    city = np.array(["red", "green", "bl\"ue", "dark, grey", ""])[rng.integers(0, 5, 64)]
+    tags = ["|".join(words(1, n, rng)[0]) for n in rng.integers(1, 5, 64)]
+    age, label = rng.standard_normal(64).astype(np.float32), rng.integers(0, 2, 64)
+    with open(tmp_path / "rows.csv", "w", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow(["label", "city", "tags", "age"])
+        lines.writerows([y, c, t, repr(float(a))] for y, c, t, a in zip(label, city, tags, age))
+    keras.utils.set_random_seed(4)
+    inputs = [keras.Input([], dtype="string", name="city"), keras.Input([3], dtype="string", name="tags"),
+              keras.Input([1], name="age")]
+    lookup = keras.layers.StringLookup(vocabulary=["red", "green", "dark, grey", "blue"])
+    x = keras.layers.Concatenate()([keras.layers.Embedding(5, 3)(lookup(inputs[0])), inputs[2],
+                                    keras.layers.Flatten()(keras.layers.Embedding(5, 2)(lookup(inputs[1])))])
+    m, col = keras.Model(inputs, keras.layers.Dense(1)(x)), bd.data.col
+    files = bd.data.csv(tmp_path / "rows.csv", [col.label("label"), col.text("city"), col.text("tags", length=3),
+                                                col.numeric("age", output="age")])
+    listed = np.array([(each.split("|") + ["", ""])[:3] for each in tags], dtype=object)
+    arrays = bd.data.arrays(city=city.astype(object), tags=listed, age=age[:, None], label=label.astype(np.float32))
+    made = [bd.Trainer(bd.io.keras(m, loss="mse"), data.batch(16, shuffle=False), bd.optim.SGD(0.1)) for data in (files, arrays)]
+    assert made[0].fit(steps=4)["loss"] == made[1].fit(steps=4)["loss"]
+    np.testing.assert_array_equal(made[0].predict(files), made[1].predict(arrays))
+    with pytest.raises(bd.InvalidArgument, match="column 'city' is text, which models of bd.io take"):
+        bd.Trainer(lambda x, training: None, files.batch(16), bd.optim.SGD(0.1))

@@ -119,16 +119,17 @@ def onnx(path, loss=None, **settings):
     return graph(path, loss, **settings)
 
 
-def keras(model, loss=None, label=None, inputs=None, output=None):
+def keras(model, loss=None, label=None, inputs=None, output=None, weight=None):
     """A Keras model (TensorFlow backend): traced with training=True and False. loss: a function (label, output), a Keras
     loss or its name, lists or dicts of them by output; default what the model was compiled with, its weights too, or the
     compute_loss of its class. What layers add (regularizers, add_loss) is added. As in Keras, places that a mask of the
     output leaves out have no loss. label: the column, a list or a dict by output. inputs: columns by the order of the
     model's inputs, default their names; {key: column} for a model of a class of its own that takes a dict. output: the
-    number of the output that is the prediction, default the first that has a loss. Throws: InvalidArgument, also for
+    number of the output that is the prediction, default the first that has a loss. weight: the column of the rows' weights,
+    Keras' sample_weight; a class_weight is a column of the weights of the rows' classes. Throws: InvalidArgument, also for
     constraints of weights, and for a train_step of the model's class where no loss is given."""
     from braid.io._keras import KerasSource
-    return KerasSource(model, loss, label, inputs, output)
+    return KerasSource(model, loss, label, inputs, output, weight)
 
 
 def torch(program, loss=None, label=None, *, inputs=None, output=None, freeze=None, tables=None, example_label=None,

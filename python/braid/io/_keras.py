@@ -53,6 +53,12 @@ def _graph_def(tf, function, names, tables):
     return graph_def
 
 
+def _as_tensor(tf, values, spec):
+    if spec.dtype == tf.string:
+        return tf.constant(values.tolist(), tf.string)
+    return tf.reshape(tf.cast(values, spec.dtype), [len(values), *spec.shape[1:]])
+
+
 def _escaped(name):
     return "".join(c if c.isalnum() or c in "_/-" else "\\" + c for c in name)
 
@@ -60,10 +66,10 @@ def _escaped(name):
 class KerasSource(Source):
     """A Keras model; write_back() sets its weights."""
 
-    def __init__(self, model, loss, label, inputs, output):
+    def __init__(self, model, loss, label, inputs, output, weight):
         super().__init__({})
         self.model, self._loss, self._label = model, loss, label
-        self._inputs, self._output = inputs, output
+        self._inputs, self._output, self._weight = inputs, output, weight
         self._by_name = {}
         self._text = None  # what is made of strings
         self._ragged = {}  # column -> what its rows are filled to
@@ -147,9 +153,10 @@ class KerasSource(Source):
             called = self.model(argument(self._inputs_of(tf, specs, zeros, RaggedInputs(tf))), training=False)
             self._check_constraints()
         names, tables = _names(self.model), tables_of(tf, self.model)
+        self._columns_of_inputs = {column for column, _ in specs}
         self._by_name = {name: keras for name, _, keras in names.values()}
         ends, loss_of, predicted, truth = self._losses(tf, self._label or label, called)
-        fed = [*specs, *ends]
+        fed = self._fed = [*specs, *ends]
 
         def run(training):
             def call(*values):
@@ -169,6 +176,7 @@ class KerasSource(Source):
                 file.write(_graph_def(tf, function, names, tables).SerializeToString())
             feeds = {each.op.name: column for each, (column, spec) in zip(placeholders, fed) if spec.dtype != tf.string}
             feeds.update((name, text.column_of(name)) for name in text.names)
+            self._called = (function, lambda values: argument(self._inputs_of(tf, specs, values, RaggedInputs(tf))), len(specs))
             return path, feeds, text, [each.name for each in function.outputs]
 
         path, feeds, self._text, (loss_name, prediction) = run(True)
@@ -197,18 +205,39 @@ class KerasSource(Source):
                 "minimises as a function, bd.io.keras(model, loss=...), or write a compute_loss in its place")
         names, shapes = ends_of(tf, self.model, called)
         if self._loss is None and has_own(self.model, "compute_loss"):
-            own = OwnLoss(self.model, label)
+            own = OwnLoss(self.model, label, self._weight is not None)
+            self._targets = lambda tf, values: tf.nest.pack_sequence_as(label, list(values))
             at = self._output or 0
-            return own.specs(tf, self.columns), lambda x, values, outputs, training: own.total(
+            return [*own.specs(tf, self.columns), *self._weight_spec(tf)], lambda x, values, outputs, training: own.total(
                 tf, x, values, outputs, training), at, own.column_of(tf, names, at)
         losses = as_losses(self.model, self._loss, self._labels(label, names), names, shapes)
+        self._targets = lambda tf, values: values[0] if len(names) == 1 else self._by_output(losses, names, values)
         ends = [(each.column, label_spec(tf, each, self.columns.get(each.column))) for each in losses]
+        ends += self._weight_spec(tf)
         at = losses[0].output if self._output is None else self._output
         of_prediction = next((each for each in losses if each.output == at), losses[0])
-        if of_prediction.of_values and of_prediction.output == at:
+        if of_prediction.output == at and of_prediction.of_values(self.columns.get(of_prediction.column)):
             self.metric = "RMSE"
         return ends, lambda x, values, outputs, training: self._total(
             tf, losses, tf.nest.flatten(outputs), values), at, of_prediction.column
+
+    def _weight_spec(self, tf):
+        """[(column, TensorSpec)] of the rows' weights."""
+        if self._weight is None:
+            if "weight" in self.columns and "weight" not in self._columns_of_inputs:
+                raise _braid.InvalidArgument("the data has a column 'weight', which the model does not read: bd.io.keras(model, "
+                                             "weight=\"weight\") makes it the weights of the rows; leave it out of the data else")
+            return []
+        if self._weight not in self.columns:
+            raise _braid.InvalidArgument(f"weight: the data has no column '{self._weight}': it has {sorted(self.columns)}")
+        return [(self._weight, tf.TensorSpec([None], tf.float32, name=f"in_{self._weight}"))]
+
+    def _by_output(self, losses, names, values):
+        """Labels as Keras takes them of a model of several outputs."""
+        of_output = {each.output: value for each, value in zip(losses, values)}
+        if isinstance(getattr(self.model, "loss", None), dict):
+            return {names[number]: value for number, value in of_output.items()}
+        return [of_output.get(number) for number in range(len(names))]
 
     # -------------------------------------------------------------------------------------------------------------- text
     def _text_of(self, tf, function, placeholders, specs, names):
@@ -229,9 +258,34 @@ class KerasSource(Source):
 
     def _total(self, tf, losses, outputs, labels):
         """The weighted sum of the outputs' losses, and what layers add: regularizers, add_loss."""
-        parts = [each.weight * each.of(tf, label, outputs[each.output]) for each, label in zip(losses, labels)]
+        weight = labels[-1] if self._weight is not None else None
+        parts = [each.weight * each.of(tf, label, outputs[each.output], weight) for each, label in zip(losses, labels)]
         parts += [tf.reduce_sum(tf.cast(each, tf.float32)) for each in self.model.losses]
         return tf.add_n(parts) if len(parts) > 1 else parts[0]
+
+    def validation(self, arrays, rows):
+        """What Keras says of these columns, by name: the loss, and metrics that the model was compiled with. `rows`: of a
+        batch."""
+        import tensorflow as tf
+        function, argument, inputs = self._called
+        arrays = as_columns(arrays, self._ragged)
+        values = [_as_tensor(tf, arrays[column], spec) for column, spec in self._fed]
+        if self._loss is None and getattr(self.model, "compiled", False):
+            weights = [] if self._weight is None else [values.pop()]
+            pair = (argument(values[:inputs]), self._targets(tf, values[inputs:]), *weights)
+            batches = tf.data.Dataset.from_tensor_slices(pair).batch(rows)
+            return {name: float(value) for name, value in self.model.evaluate(batches, verbose=0, return_dict=True).items()}
+        count = len(values[0])
+        parts = [[each[first:first + rows] for each in values] for first in range(0, count, rows)]
+        return {"loss": sum(float(function(*part)[0]) * len(part[0]) for part in parts) / count}
+
+    def variables(self):
+        """Variables of Keras by name, behind job_fields()."""
+        return self._by_name
+
+    def own_optimizer(self):
+        """What the model was compiled with, or None."""
+        return getattr(self.model, "optimizer", None)
 
     def write_back(self, file=None):
         """Sets the model's weights to the trained values; with `file` also writes them there."""

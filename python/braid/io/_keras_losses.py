@@ -18,20 +18,20 @@ class OutputLoss:
     def takes_classes(self):
         return "sparse" in self._name
 
-    @property
-    def of_values(self):
-        """Whether it has labels that are values, which its formula alone does not tell."""
-        return "poisson" in self._name
+    def of_values(self, labels):
+        """Whether it has labels that are values, which its formula alone does not tell. `labels`: the data's, or None."""
+        is_signed = labels is not None and labels.size > 0 and labels.dtype.kind in "if" and labels.min() < 0
+        return "poisson" in self._name or "hinge" in self._name and bool(is_signed)
 
     @property
     def _name(self):
         return getattr(self.loss, "__name__", type(self.loss).__name__).lower()
 
-    def of(self, tf, label, output):
-        """The mean over the batch. One label a row meets one number a row."""
+    def of(self, tf, label, output, weight):
+        """The mean over the batch, of rows with these weights. One label a row meets one number a row."""
         if output.shape.rank == 2 and output.shape[1] == 1 and label.shape.rank == 1:
             label = tf.reshape(label, [-1, 1])
-        return tf.reduce_mean(tf.cast(self.loss(label, output), tf.float32))
+        return tf.reduce_mean(tf.cast(self.loss(label, output, weight), tf.float32))
 
 
 def _as_object(keras, function):
@@ -70,6 +70,7 @@ class OwnLoss:
     """compute_loss() of a model's class. `label`: the columns of labels as it takes them: one, a list or a dict."""
     model: object
     label: object
+    has_weights: bool
 
     def specs(self, tf, columns):
         """[(column, TensorSpec)] of the labels: as the data has them."""
@@ -89,7 +90,9 @@ class OwnLoss:
 
     def total(self, tf, x, labels, outputs, training):
         """The loss of a batch. As in Keras, what layers add is in it only where compute_loss adds it."""
-        given = {"x": x, "y": tf.nest.pack_sequence_as(self.label, list(labels)), "y_pred": outputs, "sample_weight": None,
+        labels = list(labels)
+        weight = labels.pop() if self.has_weights else None
+        given = {"x": x, "y": tf.nest.pack_sequence_as(self.label, labels), "y_pred": outputs, "sample_weight": weight,
                  "training": training}
         takes = inspect.signature(self.model.compute_loss).parameters
         if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes.values()):
@@ -157,6 +160,9 @@ def as_losses(model, loss, columns, names, shapes):
                                          "loss of Keras, or its name")
         if of_output[i] is None:
             raise _braid.InvalidArgument(f"output '{names[i]}' has a loss and no label: label={{\"{names[i]}\": \"column\"}}")
+        if isinstance(function, keras.losses.Loss) and function.reduction in (None, "none"):
+            raise _braid.InvalidArgument(f"the loss of output '{names[i]}' has reduction=None, of which Keras trains the sum of all "
+                                         "elements and tells their mean: say reduction=\"sum\" or \"sum_over_batch_size\"")
         made.append(OutputLoss(i, _as_object(keras, function), weights[i], of_output[i], shapes[i] if i < len(shapes) else None))
     return made
 

@@ -224,6 +224,10 @@ class TorchSource(Source):
                   "feeds": [{"value": value.value_name, "column": column} for value, column in fed]}
         return {"graph": fields}
 
+    def names_of_parameters(self):
+        """{id of a parameter of the module: its name}."""
+        return {id(value): name for name, value in self.program.state_dict.items()}
+
     def write_back(self, module=None):
         """Sets the parameters and buffers of `module`, default the ExportedProgram's, to the trained values."""
         state = (self.program if module is None else module).state_dict
