@@ -295,3 +295,49 @@ def test_sizes_that_follow_from_data_are_refused_with_the_way_out():
     with pytest.raises(bd.InvalidArgument, match="follows from the data: write torch.where\\(condition, a, b\\)"):
         bd.Trainer(bd.io.torch(program, loss="mse_loss"), bd.data.arrays(x=np.zeros((8, 3), np.float32),
                    label=np.zeros((8, 1), np.float32)).batch(4), bd.optim.SGD(0.1))
+
+
+class Turned(nn.Module):
+    """A rotation by complex numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 1)
+
+    def forward(self, x):
+        turn = torch.polar(torch.ones(4), torch.arange(4.0))
+        return self.last(torch.view_as_real(torch.view_as_complex(self.first(x).reshape(-1, 4, 2)) * turn).flatten(1))
+
+
+def exported_of_x(module):
+    rows = torch.export.Dim("rows")
+    return torch.export.export(module.train(), (), kwargs={"x": torch.zeros(4, 8)}, dynamic_shapes={"x": {0: rows}})
+
+
+def test_complex_numbers_are_refused_by_node():
+    with pytest.raises(bd.InvalidArgument, match=r"node '\w+' \(File .*complex numbers: write their real and imaginary parts"):
+        bd.io.torch(exported_of_x(Turned()), loss="mse_loss")
+
+
+class Focal(nn.Module):
+    def forward(self, output, label):
+        each = nn.functional.binary_cross_entropy_with_logits(output, label, reduction="none")
+        return ((1 - torch.exp(-each)) ** 2 * each).mean()
+
+
+def test_one_label_a_row_meets_one_number_a_row_of_a_function():
+    class One(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = nn.Linear(8, 1)
+
+        def forward(self, x):
+            return self.last(x)
+
+    torch.manual_seed(1)
+    module = One()
+    data = arrays_of({"x": ((8,), "float"), "label": ((), "label")})
+    t = bd.Trainer(bd.io.torch(exported_of_x(module), loss=Focal()), bd.data.arrays(**data).batch(BATCH, shuffle=False),
+                   bd.optim.SGD(0.05))
+    expected = Focal()(module(torch.from_numpy(data["x"][:BATCH])), torch.from_numpy(data["label"][:BATCH, None]))
+    assert t.fit(steps=1)["loss"][0] == pytest.approx(expected.item(), rel=1e-5)

@@ -54,7 +54,8 @@ def _labels_like(output, column):
     if column is not None:
         own = (shape[0], *column.shape[1:])
         kinds = (torch.float32, torch.int64) if column.dtype.kind == "f" else (torch.int64, torch.float32)
-        return [torch.zeros(own, dtype=kind) for kind in kinds]
+        several = [own, (*own, 1)] if tuple(shape[1:]) == (*own[1:], 1) else [own]  # one label a row, beside one number
+        return [torch.zeros(each, dtype=kind) for each in several for kind in kinds]
     tries = [torch.zeros(shape[:1], dtype=torch.int64), torch.zeros_like(output), torch.zeros(shape[:1])]
     classes = [shape[:-1], shape[:1] + shape[2:], shape] if len(shape) > 2 else [shape]
     return tries + [torch.zeros(each, dtype=torch.int64) for each in classes]

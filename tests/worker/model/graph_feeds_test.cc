@@ -10,6 +10,7 @@
 namespace braid::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -117,7 +118,9 @@ TEST_F(GraphFeedsTest, AnyValueCanBeFed) {
           .columns,
       ElementsAre("label", "x"));
   EXPECT_THAT(error_of(fields + "feeds { value: 'next:0' column: 'x' }"),
-              HasSubstr("[IteratorGetNext] node 'next'"));
+              AllOf(HasSubstr("[IteratorGetNext] node 'next'"),
+                    HasSubstr("feeds { value: \"next:0\" column: \"...\" }    # float32 [?, 3]\n"),
+                    HasSubstr("feeds { value: \"next:1\" column: \"...\" }    # float32 [?]")));
 }
 
 TEST_F(GraphFeedsTest, ConstantsHaveTheTypeOfWhatTheyFeed) {

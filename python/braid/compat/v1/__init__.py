@@ -18,7 +18,7 @@ from braid.dtypes import (DType, as_dtype, bool_ as bool, float16, float32, floa
 from braid.attrs import Shape as TensorShape
 from braid.graph import Graph, Operation, Tensor, Variable as _Variable
 from braid.graph import default_graph as get_default_graph, reset_default_graph as _reset
-from braid.compat.v1 import _config, _finder, app, cuda, errors, layers, losses, nn, train
+from braid.compat.v1 import _config, _finder, app, cuda, data, errors, layers, losses, nn, train
 from braid.compat.v1.app import flags
 from braid.compat.v1._config import (ConfigProto, GPUOptions, GraphOptions, OptimizerOptions, RunMetadata, RunOptions,
                                      say_once as _say_once)
@@ -377,7 +377,7 @@ def reset_default_graph():
 
 
 # What only TensorFlow builds graphs of.
-_FROM_FILES = {"cond", "case", "while_loop", "TensorArray", "scan", "map_fn", "foldl", "data", "SparseTensor",
+_FROM_FILES = {"cond", "case", "while_loop", "TensorArray", "scan", "map_fn", "foldl", "SparseTensor",
                "sparse_placeholder", "feature_column", "estimator"}
 
 

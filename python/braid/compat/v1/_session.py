@@ -1,7 +1,7 @@
 """tf.Session over braid.Session."""
 
 from braid import session as _session
-from braid.compat.v1 import _cluster, cuda
+from braid.compat.v1 import _cluster, cuda, data
 from braid.compat.v1._config import say_once
 from braid.graph import default_graph
 
@@ -37,6 +37,19 @@ class Session(_session.Session):
             say_once(f"Session(target={target!r}): this process runs its own graph; the target is not used")
         seed = graph.seed if graph.seed is not None else 1
         super().__init__(graph, seed=seed, peers=self._peers, **_settings(config, graph))
+
+    def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
+        """As of braid.Session; initializers of iterators begin their datasets, with what is fed to these."""
+        if "__initializers_of_iterators" in self.graph.collections:
+            feeds = {self.graph.find(key if ":" in key else key + ":0") if isinstance(key, str) else key: value
+                     for key, value in (feed_dict or {}).items()}
+            data.begin_iterators(self, self._plan(fetches).targets, feeds, lambda tensors: [
+                feeds[each] if each in feeds else super(Session, self).run(each, feed_dict) for each in tensors])
+        return super().run(fetches, feed_dict, options, run_metadata)
+
+    def _add_sources(self):
+        data._current.session = self
+        super()._add_sources()
 
     def list_devices(self):
         return []

@@ -68,6 +68,25 @@ TEST_F(RecordFileTest, FormatsAreToldByTheirContent) {
   EXPECT_EQ(sniff_format(dir_.path() / "rows"), FileFormat::Criteo);
 }
 
+TEST_F(RecordFileTest, FilesOfOtherProgramsAreToldWhatTheyAre) {
+  using namespace std::string_literals;
+  const auto refused = [&](const std::string& content, const std::string& what) {
+    const fs::path file = write("other", content);
+    EXPECT_ERROR(sniff_format(file), InvalidArgument, HasSubstr("other' is " + what));
+  };
+  refused("ARROW1\0\0..."s, "an Arrow file (Feather): write it as Parquet");
+  refused("ORC..."s, "an ORC file");
+  refused("Obj\x01..."s, "an Avro file");
+  refused("\x89HDF\r\n..."s, "an HDF5 file");
+  refused("SQLite format 3\0..."s, "a SQLite database");
+  refused("PK\x03\x04..."s, "a ZIP archive (.zip, .npz, .xlsx)");
+  refused(
+      "\xFF\xFE"
+      "a\0,\0"s,
+      "text in UTF-16");
+  refused("BZh91AY..."s, "packed by bzip2");
+}
+
 TEST_F(RecordFileTest, CsvColumnsHaveNamesAndTypes) {
   const auto file = write("a.csv", "id,score,name,mixed\n1,0.5,\"a, b\",2\n-7,3,,2.5\r\n");
   const auto in = RecordFile::open(file, {});
