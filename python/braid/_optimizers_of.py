@@ -11,6 +11,7 @@ from braid import _braid, optim
 from braid.data import Word
 
 LARGEST_EPSILON = 1e-6  # of Adam, that may stand in another place
+MOVE_ALL_ROWS = {"ADAM", "ADAMW", "MOMENTUM", "RMSPROP"}
 MOST_FACTORS = 1_000_000  # of a schedule that is a table of rates
 
 
@@ -81,6 +82,10 @@ def _of_keras(given, source):
     settings = {"clip_value": given.clipvalue, "clip_norm": given.global_clipnorm, "weight_decay": given.weight_decay or None}
     made = makers[name](given, rate, settings)
     made.is_of_keras = True
+    tables = getattr(source, "tables", list)()
+    if tables and made.kind in MOVE_ALL_ROWS:
+        warnings.warn(f"'{tables[0]}' is a table, which is trained by rows: Keras' {name} moves also the rows that no batch names, "
+                      "and sums the squares of a row's gradients one by one; losses differ from Keras' by that")
     kept = _without_decay(given, source) if given.weight_decay else []
     if kept:
         made.settings["group"] = [{"match": each, "weight_decay": 0.0} for each in kept]

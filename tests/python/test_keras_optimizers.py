@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import os
+import warnings
 
 import numpy as np
 import pytest
@@ -126,6 +127,17 @@ def test_optimizers_without_a_counterpart_are_refused(optimizer, what):
         trainer(model(), optimizer())
     with pytest.raises(bd.InvalidArgument, match="there is no optimizer"):
         bd.Trainer(bd.io.keras(model(), loss=LOSS), bd.data.arrays(x=X, label=Y).batch(ROWS))
+
+
+def test_tables_are_told_whose_other_rows_keras_moves():
+    ids = keras.Input([3], dtype="int64", name="ids")
+    made = keras.Model(ids, keras.layers.Dense(1)(keras.layers.Flatten()(keras.layers.Embedding(9, 2, name="table")(ids))))
+    data = bd.data.arrays(ids=RNG.integers(0, 9, (32, 3)), label=Y[:32]).batch(ROWS)
+    with pytest.warns(UserWarning, match="'table/embeddings' is a table, .* Keras' Adam moves also the rows"):
+        bd.Trainer(bd.io.keras(made, loss=LOSS), data, O.Adam(0.1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bd.Trainer(bd.io.keras(made, loss=LOSS), data, O.SGD(0.1))
 
 
 # --------------------------------------------------------------------------------------------------------- callbacks

@@ -283,6 +283,12 @@ class KerasSource(Source):
         """Variables of Keras by name, behind job_fields()."""
         return self._by_name
 
+    def tables(self):
+        """Names of variables of Embedding layers, which are trained by rows."""
+        import keras
+        found = [each.embeddings for each in self.model._flatten_layers() if isinstance(each, keras.layers.Embedding)]
+        return [name for name, each in self._by_name.items() if each.trainable and any(each is other for other in found)]
+
     def own_optimizer(self):
         """What the model was compiled with, or None."""
         return getattr(self.model, "optimizer", None)
