@@ -4,7 +4,7 @@ type checkers and editors. Run by the build: python -m braid._stubs."""
 import inspect
 import os
 
-from braid import ops
+from braid import _braid, ops
 
 _HEAD = '''"""Written by braid/_stubs.py from the registry of ops."""
 from typing import Any, Sequence
@@ -41,7 +41,25 @@ def _signature(name, function):
     return f"def {name}({', '.join(parts)}) -> {returns}:\n{body}\n"
 
 
+def _exceptions():
+    """Exceptions of the module, which nanobind's stubs leave out."""
+    found = {name: each for name, each in vars(_braid).items() if isinstance(each, type) and issubclass(each, Exception)}
+    lines = []
+    for name, each in sorted(found.items(), key=lambda item: (len(item[1].__mro__), item[0])):
+        bases = ", ".join(base.__name__ for base in each.__bases__)
+        body = "    op: str | None\n    node: str | None\n" if name == "Error" else "    ...\n"
+        lines.append(f"class {name}({bases}):\n{body}\n")
+    return "".join(lines)
+
+
 def main():
+    native = os.path.join(os.path.dirname(ops.__file__), "_braid.pyi")
+    if os.path.exists(native):
+        with open(native) as stub:
+            text = stub.read()
+        if "class Error" not in text:
+            with open(native, "a") as out:
+                out.write("\n" + _exceptions())
     functions = {name: each for name, each in vars(ops).items()
                  if inspect.isfunction(each) and not name.startswith("_") and each.__module__ == "braid.ops"}
     text = _HEAD + "".join(_signature(name, functions[name]) for name in sorted(functions))

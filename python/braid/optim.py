@@ -18,7 +18,7 @@ class Optimizer:
     """A kind of job.proto's Optimizer with its settings, and how it updates a variable of a session's graph."""
 
     kind = ""
-    slots = ()  # (name, first value)
+    slots: tuple = ()  # (name, first value)
     is_of_keras = False  # its formulas are to be Keras'
 
     def __init__(self, learning_rate, **settings):

@@ -103,6 +103,13 @@ def test_type_checkers_see_the_ops(tmp_path):
     assert done.returncode == 1 and "program.py:5" in done.stdout and done.stdout.count("error:") == 1, done.stdout
 
 
+def test_stubs_have_the_exceptions():
+    stub = pathlib.Path(bd.__file__).with_name("_braid.pyi").read_text()
+    assert "class Error(Exception):\n    op: str | None" in stub
+    for each in ("InvalidArgument(Error, ValueError)", "OutOfRange(Error, EOFError)", "Cancelled(Error, RuntimeError)"):
+        assert stub.count(f"class {each}:") == 1
+
+
 def test_the_reference_is_that_of_the_docstrings():
     from braid import _reference
     page = pathlib.Path(__file__).parents[2] / "docs" / "user" / "python_reference.md"
