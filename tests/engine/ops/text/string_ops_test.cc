@@ -25,6 +25,12 @@ TEST(StringHashTest, GivesTensorFlowsBuckets) {
             (Doubles{4, 2, 8}));
 }
 
+TEST(StringHashTest, OfNoBucketsTheHashIsWhole) {
+  const Tensor whole = run_op("StringToHashBucketFast", {text({"a", "b"})}, {{"num_buckets", 0}})[0];
+  EXPECT_EQ(static_cast<std::uint64_t>(whole.data<std::int64_t>()[0]), farm_fingerprint64("a"));
+  EXPECT_EQ(static_cast<std::uint64_t>(whole.data<std::int64_t>()[1]), farm_fingerprint64("b"));
+}
+
 TEST(StringHashTest, IntegersHashAsTheirDigits) {
   for (const char* op : {"StringToHashBucketFast", "StringToHashBucket"})
     EXPECT_EQ(values(op, {Tensor::from<std::int64_t>({3}, std::vector<std::int64_t>{7, -12, 1234567890123})},
