@@ -10,7 +10,9 @@
 #include "engine/memory/passes.h"
 #include "engine/program/cost_model.h"
 #include "engine/rewrite/horizontal_fusion.h"
+#include "engine/rewrite/joined_gathers.h"
 #include "engine/rewrite/passes.h"
+#include "engine/rewrite/unit_transposes.h"
 #include "engine/schedule/passes.h"
 #include "engine/schedule/segments.h"
 #include "engine/verify/verify.h"
@@ -47,6 +49,8 @@ constexpr auto kPasses = std::to_array<Pass>({
      "one node for attention that is written as products, masks and softmax"},
     {"shared_factors", "rewrite", kAll, share_factors,
      "products of many matrices with one are one product of all their rows"},
+    {"joined_gathers", "rewrite", kAll, join_gathers,
+     "slices of one value that are joined are one gather, and their gradients one sum"},
     {"channels_last", "rewrite", kAll, put_channels_last,
      "images of convolutions, and what is computed from them, have their channels last"},
     {"bag_updates", "rewrite", kAll, bag_updates,
@@ -87,6 +91,8 @@ constexpr auto kPasses = std::to_array<Pass>({
      "attention reads parts of wider values, and writes their gradients, where they are"},
     {"attention_layouts", "rewrite", kAll, place_attention,
      "dense attention does so, behind transpositions and views, too"},
+    {"unit_transposes", "rewrite", kAll, view_unit_transposes,
+     "transpositions that only move axes of one element are views"},
     {"regions", "rewrite", kAll, fuse_regions,
      "where asked for: regions of elementwise nodes and reductions of rows become one node"},
     {"merge_casts", "rewrite", kAll, merge_casts, "casts of one value that no region took become one"},

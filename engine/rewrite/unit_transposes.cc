@@ -1,0 +1,49 @@
+#include "engine/rewrite/unit_transposes.h"
+
+#include "engine/ir/tensor.h"
+#include "engine/rewrite/rule.h"
+
+namespace braid {
+namespace {
+
+bool keeps_order(const Rewrite& r, const Match& match) {
+  const Node& node = r.node(match[0]);
+  const Tensor* order = r.graph.known_value(node.inputs[1]);
+  const Shape& from = r.graph.info(node.inputs[0]).shape;
+  if (!order || !from.is_static() || !is_plain(r.plan, node)) return false;
+  std::int64_t last = -1;
+  for (const std::int64_t axis : tensor_to_int64s(*order)) {
+    const std::int64_t at = axis < 0 ? axis + from.rank() : axis;
+    if (from[static_cast<int>(at)] == 1) continue;
+    if (at < last) return false;
+    last = at;
+  }
+  return true;
+}
+
+void make_view(Rewrite& r, const Match& match) {
+  const Node& old = r.node(match[0]);
+  const Shape shape = old.outputs[0].shape;
+  Node sizes = old;
+  sizes.op = &OpRegistry::global().require("Const");
+  sizes.inputs.clear();
+  sizes.attrs = {
+      {"dtype", DType::Int64},
+      {"value", Tensor::from<std::int64_t>({static_cast<std::int64_t>(shape.rank())}, shape.dims())}};
+  const ValueRef made{add_node(r.graph, std::move(sizes), old.name + "/sizes"), 0};
+  Node& node = r.graph.mutable_node(match[0]);
+  node.op = &OpRegistry::global().require("Reshape");
+  node.attrs = {};
+  node.inputs[1] = made;
+}
+
+}  // namespace
+
+void view_unit_transposes(Plan& plan) {
+  run_rules(plan, {.rules = {{"view", {"Transpose"}, keeps_order, make_view}},
+                   .text = [](const std::vector<int>& applied) {
+                     return std::to_string(applied[0]) + " transpositions move no elements";
+                   }});
+}
+
+}  // namespace braid

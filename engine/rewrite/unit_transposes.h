@@ -1,0 +1,12 @@
+// Transpositions that move no axis of more than one element past another are views. Thread rule: one thread.
+#pragma once
+
+#include "engine/program/plan.h"
+
+namespace braid {
+
+/// Transpose [b, t, 1] -> [b, 1, t] becomes Reshape: ONNX's softmax along the places of a sequence, say, has
+/// one on either side. Behind the passes that know transpositions by their axes.
+void view_unit_transposes(Plan& plan);
+
+}  // namespace braid
