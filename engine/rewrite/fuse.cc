@@ -4,6 +4,7 @@
 //   MatMul(, Reshape), AddV2       -> braid.FusedMatMul(, Reshape), where a vector is added and the sum has
 //                                     a reader that is in no region, such as attention
 //   Conv2D, BiasAdd(, AddV2)(, Relu) -> braid.FusedConv2D; what AddV2 adds is of the same shape
+//   Conv2D, Reshape, BiasAdd(, AddV2)(, Relu) -> braid.FusedConv2D, Reshape: convolutions of sequences
 //   ReluGrad and its BiasAddGrad   -> braid.ReluBiasGrad, of lanes too
 // Left apart: nodes on different hand-set streams, devices or colocations, nodes with control edges, fetched
 // or fed values between. A fused layer has the name of its last node, a gradient that of its ReluGrad.
@@ -202,15 +203,9 @@ const Node* next_of(const Rewrite& r, const Node& node) {
   return has_plain_output(r, next) && forward_together(next, node) ? &next : nullptr;
 }
 
-std::optional<ImageLayer> find_image_layer(const Rewrite& r, const Match& match) {
+/// Takes what follows a bias into the layer: a sum with a value of the same shape, and a ReLU.
+void extend(const Rewrite& r, const Node& bias_add, ImageLayer& layer) {
   static const Pattern add{"AddV2", "Add"};
-  const Node &bias_add = r.node(match[0]), &convolution = r.node(match[1]);
-  const auto format = [](const Node& node) { return node.attrs.get<std::string>("data_format", "NHWC"); };
-  if (!has_plain_output(r, bias_add) || !has_plain_output(r, convolution) || !may_vanish(r, convolution) ||
-      !forward_together(convolution, bias_add) || format(convolution) != format(bias_add) ||
-      r.graph.info(bias_add.inputs[0]).dtype != DType::Float32)
-    return std::nullopt;
-  ImageLayer layer{.bias_add = bias_add.id, .last = bias_add.id, .inner = {convolution.id}, .other = {}};
   const auto append = [&](const Node& next) {
     layer.inner.push_back(layer.last);
     layer.last = next.id;
@@ -229,6 +224,17 @@ std::optional<ImageLayer> find_image_layer(const Rewrite& r, const Match& match)
     layer.relu = true;
     append(*next);
   }
+}
+
+std::optional<ImageLayer> find_image_layer(const Rewrite& r, const Match& match) {
+  const Node &bias_add = r.node(match[0]), &convolution = r.node(match[1]);
+  const auto format = [](const Node& node) { return node.attrs.get<std::string>("data_format", "NHWC"); };
+  if (!has_plain_output(r, bias_add) || !has_plain_output(r, convolution) || !may_vanish(r, convolution) ||
+      !forward_together(convolution, bias_add) || format(convolution) != format(bias_add) ||
+      r.graph.info(bias_add.inputs[0]).dtype != DType::Float32)
+    return std::nullopt;
+  ImageLayer layer{.bias_add = bias_add.id, .last = bias_add.id, .inner = {convolution.id}, .other = {}};
+  extend(r, bias_add, layer);
   return layer;
 }
 
@@ -244,6 +250,58 @@ void build_image_layer(Rewrite& r, const Match& match, const ImageLayer& layer) 
   for (const NodeId inner : layer.inner) take_place(r.plan, inner, made);
   r.graph.remove(layer.last);
   for (auto inner = layer.inner.rbegin(); inner != layer.inner.rend(); ++inner) r.graph.remove(*inner);
+}
+
+/// Of a sequence, which was an image of one row for its convolution.
+std::optional<ImageLayer> find_sequence_layer(const Rewrite& r, const Match& match) {
+  const Node &bias_add = r.node(match[0]), &view = r.node(match[1]), &convolution = r.node(match[2]);
+  const Shape &made = convolution.outputs[0].shape, &seen = bias_add.outputs[0].shape;
+  if (!has_plain_output(r, bias_add) || !has_one_reader(r, view) || !has_one_reader(r, convolution) ||
+      !is_plain(r.plan, view) || !is_plain(r.plan, convolution) || !forward_together(convolution, bias_add) ||
+      !channels_last(convolution) || !channels_last(bias_add) ||
+      r.graph.info(bias_add.inputs[0]).dtype != DType::Float32 || !made.is_static() || !seen.is_static() ||
+      made[made.rank() - 1] != seen[seen.rank() - 1])
+    return std::nullopt;
+  ImageLayer layer{.bias_add = bias_add.id, .last = bias_add.id, .inner = {convolution.id}, .other = {}};
+  extend(r, bias_add, layer);
+  return layer;
+}
+
+/// The shape of what the node makes, as a constant.
+ValueRef sizes_of(Rewrite& r, NodeId id) {
+  const Shape shape = r.node(id).outputs[0].shape;
+  Node sizes = r.node(id);
+  sizes.op = &OpRegistry::global().require("Const");
+  sizes.inputs.clear();
+  sizes.attrs = {
+      {"dtype", DType::Int64},
+      {"value", Tensor::from<std::int64_t>({static_cast<std::int64_t>(shape.rank())}, shape.dims())}};
+  return {add_node(r.graph, std::move(sizes), r.node(id).name + "/sizes"), 0};
+}
+
+void build_sequence_layer(Rewrite& r, const Match& match, const ImageLayer& layer) {
+  const NodeId view = match[1];
+  Node fused = r.node(match[2]);
+  fused.op = &OpRegistry::global().require("braid.FusedConv2D");
+  fused.attrs.set("relu", layer.relu);
+  fused.inputs.push_back(r.node(layer.bias_add).inputs[1]);
+  if (layer.other) {
+    Node added = r.node(view);
+    added.op = &OpRegistry::global().require("Reshape");
+    added.attrs = {};
+    added.inputs = {*layer.other, sizes_of(r, match[2])};
+    fused.inputs.push_back({add_node(r.graph, std::move(added), r.node(layer.last).name + "/added"), 0});
+  }
+  const NodeId made = add_node(r.graph, std::move(fused), r.node(layer.last).name + "/layer");
+  Node seen = r.node(view);
+  seen.inputs[0] = {made, 0};
+  replace(r.plan, layer.last, std::move(seen), "/fused");
+  for (const NodeId inner : layer.inner) take_place(r.plan, inner, made);
+  r.graph.remove(layer.last);
+  for (auto inner = layer.inner.rbegin(); inner != layer.inner.rend(); ++inner)
+    if (*inner != match[2]) r.graph.remove(*inner);
+  r.graph.remove(view);
+  r.graph.remove(match[2]);
 }
 
 // --------------------------------------------------------------------------------------------------
@@ -301,11 +359,14 @@ void fuse(Plan& plan) {
                  {"gradient", Pattern{"BiasAddGrad", "Sum"}.reading(0, relu_grad()), is_relu_gradient,
                   build_gradient},
                  {"layer of images", Pattern(bias_add()).reading(0, {"Conv2D"}), find_image_layer,
-                  build_image_layer}},
+                  build_image_layer},
+                 {"layer of sequences",
+                  Pattern(bias_add()).reading(0, Pattern{"Reshape", "Squeeze"}.reading(0, {"Conv2D"})),
+                  find_sequence_layer, build_sequence_layer}},
        .text =
            [](const std::vector<int>& applied) {
-             return std::to_string(applied[0] + applied[1] + applied[2] + applied[4]) + " layers, " +
-                    std::to_string(applied[3]) + " gradients of their biases";
+             return std::to_string(applied[0] + applied[1] + applied[2] + applied[4] + applied[5]) +
+                    " layers, " + std::to_string(applied[3]) + " gradients of their biases";
            },
        .prunes = false});
 }
