@@ -20,6 +20,15 @@ void set_type(Graph& graph, NodeId placeholder, DType dtype) {
   node.outputs[0].dtype = dtype;
 }
 
+/// What converts a column is where the column is. It is not colocated with it: fused regions take in nodes of
+/// one colocation.
+ValueRef beside(Graph& graph, NodeId column, ValueRef made) {
+  Node& node = graph.mutable_node(made.node);
+  node.stream = graph.node(column).stream;
+  node.device = graph.node(column).device;
+  return made;
+}
+
 /// Makes what depends on narrow ids take them.
 class Narrowing {
  public:
@@ -87,8 +96,9 @@ class Narrowing {
   ValueRef widened(ValueRef value) {
     const auto [wide, fresh] = wide_.try_emplace(value);
     if (fresh)
-      wide->second = add_node(graph_, "Cast", graph_.node(value.node).name + "/wide", {value},
-                              {{"SrcT", DType::Int32}, {"DstT", DType::Int64}}, value.node);
+      wide->second = beside(graph_, value.node,
+                            add_node(graph_, "Cast", graph_.node(value.node).name + "/wide", {value},
+                                     {{"SrcT", DType::Int32}, {"DstT", DType::Int64}}));
     return wide->second;
   }
 

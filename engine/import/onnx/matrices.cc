@@ -36,7 +36,12 @@ void gemm(OnnxNode& n) {
     return x.dtype() == DType::Float32 || x.dtype() == DType::Float64 ? x * by : scaled(x, by);
   };
   const Val y = times(tf("MatMul", {a, b}, attrs), alpha);
-  n.out(0, n.has(2) ? y + times(n.in(2), beta) : y);
+  if (!n.has(2)) return n.out(0, y);
+  const Val c = times(n.in(2), beta);
+  // A number for each column is a bias, which layers, siblings and gradients are known by.
+  const bool is_bias = c.rank() == 1 && y.dim(1) != Shape::kUnknown && c.dim(0) == y.dim(1) &&
+                       (c.dtype() == DType::Float32 || c.dtype() == DType::Float64);
+  n.out(0, is_bias ? tf("BiasAdd", {y, c}) : y + c);
 }
 
 /// `zero` stands for the rows of the left operand (as_rows) or the columns of the right one when it is a
