@@ -79,9 +79,14 @@ bool has_channels_for_eight(const Convolution& conv) {
 bool has_depthwise_strips(const Convolution& conv, DType dtype) {
   const WindowAxis &h = conv.window.h, &w = conv.window.w;
   constexpr std::int64_t kMostBlocks = 65535;  // across the second axis of a grid
+  constexpr std::int64_t kLongestFilter = 32;  // of a sequence
   const bool fits = dtype == DType::Float32 || (conv.in_c % 2 == 0 && !conv.window.axes.nchw());
-  return fits && conv.in_c == conv.out_c && conv.in_c <= kMostBlocks && h.kernel == w.kernel &&
-         h.stride == w.stride && h.dilation == 1 && w.dilation == 1 && (h.stride == 1 || h.stride == 2) &&
+  if (!fits || conv.in_c != conv.out_c || conv.in_c > kMostBlocks || w.dilation != 1 || w.stride < 1 ||
+      w.stride > 2)
+    return false;
+  if (h.kernel == 1 && conv.in_h == 1 && conv.out_h == 1)
+    return h.pad_before == 0 && !conv.window.axes.nchw() && w.kernel >= 2 && w.kernel <= kLongestFilter;
+  return h.kernel == w.kernel && h.stride == w.stride && h.dilation == 1 &&
          (h.kernel == 3 || h.kernel == 5 || h.kernel == 7);
 }
 

@@ -3,141 +3,19 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/ops/common/cuda/divide.cuh"
-#include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/cuda/reduce.cuh"
-#include "engine/ops/common/half.h"
+#include "engine/ops/nn/depthwise_strips.cuh"
 
 namespace braid::cuda {
 namespace {
 
-constexpr int kRows = 4;  // of a strip
+using namespace strips;
+
 constexpr int kWarps = static_cast<int>(kThreads) / 32;
 constexpr std::int64_t kAimedBlocks = 1024;  // of a filter's gradient
+constexpr int kAdders = 16;                  // threads that add up the parts of one element
 
-/// How images lie in memory, in elements.
-struct Layout {
-  int h, w, of_image, of_row, of_column, of_channel;
-
-  Layout(std::int64_t height, std::int64_t width, std::int64_t channels, bool nchw)
-      : h(static_cast<int>(height)),
-        w(static_cast<int>(width)),
-        of_image(static_cast<int>(height * width * channels)),
-        of_row(static_cast<int>(nchw ? width : width * channels)),
-        of_column(nchw ? 1 : static_cast<int>(channels)),
-        of_channel(nchw ? static_cast<int>(height * width) : 1) {}
-};
-
-/// The neighbouring channels that a thread takes: of halves two, which are one load.
-template <class T>
-inline constexpr int kChannelsOf = sizeof(T) == 2 ? 2 : 1;
-
-/// A number of each of them.
-template <int C>
-struct Numbers {
-  float at[C] = {};
-  __device__ void add_product(const Numbers& a, const Numbers& b) {
-#pragma unroll
-    for (int c = 0; c < C; ++c) at[c] += a.at[c] * b.at[c];
-  }
-};
-template <class T>
-using NumbersOf = Numbers<kChannelsOf<T>>;
-
-template <class T>
-__device__ NumbersOf<T> load(const T* from) {
-  constexpr int C = kChannelsOf<T>;
-  NumbersOf<T> numbers;
-  if constexpr (C == 1) {
-    numbers.at[0] = static_cast<float>(__ldg(from));
-  } else {
-    const Pack<T, C> pack = *reinterpret_cast<const Pack<T, C>*>(from);
-#pragma unroll
-    for (int c = 0; c < C; ++c) numbers.at[c] = static_cast<float>(pack.at[c]);
-  }
-  return numbers;
-}
-template <class T>
-__device__ void store(T* to, const NumbersOf<T>& numbers) {
-  constexpr int C = kChannelsOf<T>;
-  Pack<T, C> pack;
-#pragma unroll
-  for (int c = 0; c < C; ++c) pack.at[c] = static_cast<T>(numbers.at[c]);
-  *reinterpret_cast<Pack<T, C>*>(to) = pack;
-}
-
-/// Images that a strip's window is over, or that it is part of.
-struct Place {
-  int image, channel, x, strip;
-};
-
-struct Strips {
-  Layout in, out;  // of the convolution
-  int channels, pad_h, pad_w;
-  int together;  // channels of a thread
-  bool nchw;
-  int shift;  // rows in front of the image with which the first strip begins
-  Divider by_inner, by_middle, by_outer;
-
-  /// Strips of `result`.
-  Strips(const Convolution& conv, const Layout& result, int shift, int together)
-      : in(conv.in_h, conv.in_w, conv.in_c, conv.window.axes.nchw()),
-        out(conv.out_h, conv.out_w, conv.out_c, conv.window.axes.nchw()),
-        channels(static_cast<int>(conv.in_c)),
-        pad_h(static_cast<int>(conv.window.h.pad_before)),
-        pad_w(static_cast<int>(conv.window.w.pad_before)),
-        together(together),
-        nchw(conv.window.axes.nchw()),
-        shift(shift),
-        by_inner(nchw ? result.w : conv.in_c / together),
-        by_middle(nchw ? strips_of(result, shift) : result.w),
-        by_outer(nchw ? conv.in_c : strips_of(result, shift)) {}
-
-  static int strips_of(const Layout& result, int shift) { return (result.h + shift + kRows - 1) / kRows; }
-
-  /// NHWC: channels are innermost, then columns, strips, images; NCHW: columns, strips, channels, images.
-  __device__ Place locate(std::uint32_t at) const {
-    const std::uint32_t a = by_inner.quotient(at), b = by_middle.quotient(a), image = by_outer.quotient(b);
-    const auto inner = static_cast<int>(at - a * by_inner.divisor());
-    const auto middle = static_cast<int>(a - b * by_middle.divisor());
-    const auto outer = static_cast<int>(b - image * by_outer.divisor());
-    if (nchw) return {static_cast<int>(image), outer, inner, middle};
-    return {static_cast<int>(image), inner * together, middle, outer};
-  }
-};
-
-__device__ bool is_inside(int at, int size) {
-  return static_cast<unsigned>(at) < static_cast<unsigned>(size);
-}
-
-/// Of row y of a column of an image; 0 beside it.
-template <class T>
-__device__ NumbersOf<T> row_of(const T* column, int y, const Layout& layout) {
-  return is_inside(y, layout.h) ? load(column + y * layout.of_row) : NumbersOf<T>{};
-}
-
-template <class T, int K>
-struct Taps {
-  NumbersOf<T> of_row[K];
-
-  /// Column kx of a channel's filter, in [K, K, channels].
-  __device__ Taps(const T* filter, int kx, int channel, int channels) {
-#pragma unroll
-    for (int ky = 0; ky < K; ++ky) of_row[ky] = load(filter + (ky * K + kx) * channels + channel);
-  }
-};
-
-template <class T>
-__device__ void store(T* images, const Layout& layout, const Place& at, int y0,
-                      const NumbersOf<T> (&sums)[kRows]) {
-  T* const column =
-      images + at.image * layout.of_image + at.channel * layout.of_channel + at.x * layout.of_column;
-#pragma unroll
-  for (int r = 0; r < kRows; ++r)
-    if (is_inside(y0 + r, layout.h)) store(column + (y0 + r) * layout.of_row, sums[r]);
-}
-
-template <class T, int K, int S>
+template <class T, int K, int KX, int S>
 __global__ void __launch_bounds__(kThreads)
     forward_kernel(const T* images, const T* filter, T* y, const __grid_constant__ Strips s,
                    std::int64_t count) {
@@ -147,14 +25,15 @@ __global__ void __launch_bounds__(kThreads)
     const T* const image = images + at.image * s.in.of_image + at.channel * s.in.of_channel;
     NumbersOf<T> sums[kRows];
 #pragma unroll
-    for (int kx = 0; kx < K; ++kx) {
+    for (int kx = 0; kx < KX; ++kx) {
       const int ix = at.x * S - s.pad_w + kx;
       if (!is_inside(ix, s.in.w)) continue;
-      const Taps<T, K> taps(filter, kx, at.channel, s.channels);
+      const Taps<T, K, KX> taps(filter, kx, at.channel, s);
       const T* const column = image + ix * s.in.of_column;
 #pragma unroll
       for (int j = 0; j < (kRows - 1) * S + K; ++j) {
-        const NumbersOf<T> v = row_of(column, y0 * S - s.pad_h + j, s.in);
+        const bool is_under = KX > 1 || j < (kRows - 1) * S + s.rows;
+        const NumbersOf<T> v = row_of(column, y0 * S - s.pad_h + j, s.in, is_under);
 #pragma unroll
         for (int r = 0; r < kRows; ++r)
           if (j - r * S >= 0 && j - r * S < K) sums[r].add_product(v, taps.of_row[j - r * S]);
@@ -166,7 +45,7 @@ __global__ void __launch_bounds__(kThreads)
 
 /// Strips begin where a row and the padding before it are a multiple of the stride, so the taps that are over
 /// a row of the output are known.
-template <class T, int K, int S>
+template <class T, int K, int KX, int S>
 __global__ void __launch_bounds__(kThreads)
     backward_input_kernel(const T* dy, const T* filter, T* dx, const __grid_constant__ Strips s,
                           std::int64_t count) {
@@ -177,14 +56,14 @@ __global__ void __launch_bounds__(kThreads)
     const T* const image = dy + at.image * s.out.of_image + at.channel * s.out.of_channel;
     NumbersOf<T> sums[kRows];
 #pragma unroll
-    for (int kx = 0; kx < K; ++kx) {
+    for (int kx = 0; kx < KX; ++kx) {
       const int t = at.x + s.pad_w - kx;
       if (t < 0 || t % S != 0 || t / S >= s.out.w) continue;
-      const Taps<T, K> taps(filter, kx, at.channel, s.channels);
+      const Taps<T, K, KX> taps(filter, kx, at.channel, s);
       const T* const column = image + t / S * s.out.of_column;
 #pragma unroll
       for (int j = -kBefore; j <= (kRows - 1) / S; ++j) {
-        const NumbersOf<T> v = row_of(column, q + j, s.out);
+        const NumbersOf<T> v = row_of(column, q + j, s.out, KX > 1 || -S * j < s.rows);
 #pragma unroll
         for (int r = 0; r < kRows; ++r)
           if (r - S * j >= 0 && r - S * j < K) sums[r].add_product(v, taps.of_row[r - S * j]);
@@ -213,9 +92,9 @@ struct Parts {
   }
 };
 
-template <class T, int K, int S>
+template <class T, int K, int KX, int S>
 __device__ void add_strip(const T* images, const T* dy, const Strips& s, const Place& at,
-                          NumbersOf<T> (&sums)[K * K]) {
+                          NumbersOf<T> (&sums)[K * KX]) {
   const int y0 = at.strip * kRows;
   const T* const image = images + at.image * s.in.of_image + at.channel * s.in.of_channel;
   const T* const of_dy = dy + at.image * s.out.of_image + at.channel * s.out.of_channel;
@@ -223,52 +102,54 @@ __device__ void add_strip(const T* images, const T* dy, const Strips& s, const P
 #pragma unroll
   for (int r = 0; r < kRows; ++r) gradients[r] = row_of(of_dy + at.x * s.out.of_column, y0 + r, s.out);
 #pragma unroll
-  for (int kx = 0; kx < K; ++kx) {
+  for (int kx = 0; kx < KX; ++kx) {
     const int ix = at.x * S - s.pad_w + kx;
     if (!is_inside(ix, s.in.w)) continue;
     const T* const column = image + ix * s.in.of_column;
 #pragma unroll
     for (int j = 0; j < (kRows - 1) * S + K; ++j) {
-      const NumbersOf<T> v = row_of(column, y0 * S - s.pad_h + j, s.in);
+      const bool is_under = KX > 1 || j < (kRows - 1) * S + s.rows;
+      const NumbersOf<T> v = row_of(column, y0 * S - s.pad_h + j, s.in, is_under);
 #pragma unroll
       for (int r = 0; r < kRows; ++r)
-        if (j - r * S >= 0 && j - r * S < K) sums[(j - r * S) * K + kx].add_product(v, gradients[r]);
+        if (j - r * S >= 0 && j - r * S < K) sums[(j - r * S) * KX + kx].add_product(v, gradients[r]);
     }
   }
 }
 
-/// parts: [splits, K, K, channels].
-template <class T, int K, int S>
+/// parts: [splits, rows, KX, channels].
+template <class T, int K, int KX, int S>
 __global__ void __launch_bounds__(kThreads)
     filter_parts_kernel(const T* images, const T* dy, float* parts, const __grid_constant__ Strips s,
                         const __grid_constant__ Parts p) {
   constexpr int C = kChannelsOf<T>, kChannels = 32 * C;  // of a thread, of a warp
-  __shared__ float shared[kWarps][K][kChannels];
+  __shared__ float shared[kWarps][KX][kChannels];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const auto split = static_cast<int>(blockIdx.x), group = static_cast<int>(blockIdx.y);
   const int channel = s.nchw ? group : group * kChannels + lane * C;
   const std::int64_t begin = split * p.in_split, end = min(begin + p.in_split, p.strips);
   const int first = s.nchw ? static_cast<int>(threadIdx.x) : warp, step = s.nchw ? kThreads : kWarps;
   const auto width = static_cast<std::uint32_t>(s.out.w);
-  NumbersOf<T> sums[K * K];
+  NumbersOf<T> sums[K * KX];
   if (channel < s.channels) {
     for (std::int64_t i = begin + first; i < end; i += step) {
       // Columns, then strips, then images, whatever the layout.
       const Divider &by_w = s.nchw ? s.by_inner : s.by_middle, &by_strip = s.nchw ? s.by_middle : s.by_outer;
       const auto at = static_cast<std::uint32_t>(i);
       const std::uint32_t row = by_w.quotient(at), image = by_strip.quotient(row);
-      add_strip<T, K, S>(images, dy, s,
-                         {static_cast<int>(image), channel, static_cast<int>(at - row * width),
-                          static_cast<int>(row - image * by_strip.divisor())},
-                         sums);
+      add_strip<T, K, KX, S>(images, dy, s,
+                             {static_cast<int>(image), channel, static_cast<int>(at - row * width),
+                              static_cast<int>(row - image * by_strip.divisor())},
+                             sums);
     }
   }
-  float* const out = parts + static_cast<std::int64_t>(split) * K * K * s.channels;
+  float* const out = parts + static_cast<std::int64_t>(split) * s.rows * KX * s.channels;
 #pragma unroll
   for (int ky = 0; ky < K; ++ky) {
+    if (KX == 1 && ky >= s.rows) break;
 #pragma unroll
-    for (int kx = 0; kx < K; ++kx) {
-      NumbersOf<T> sum = sums[ky * K + kx];
+    for (int kx = 0; kx < KX; ++kx) {
+      NumbersOf<T> sum = sums[ky * KX + kx];
       if (s.nchw)
 #pragma unroll
         for (int offset = 16; offset > 0; offset /= 2)
@@ -278,26 +159,35 @@ __global__ void __launch_bounds__(kThreads)
         if (!s.nchw || lane == 0) shared[warp][kx][lane * C + c] = sum.at[c];
     }
     __syncthreads();
-    const int results = s.nchw ? K : K * kChannels;
+    const int results = s.nchw ? KX : KX * kChannels;
     for (int i = static_cast<int>(threadIdx.x); i < results; i += kThreads) {
       const int kx = s.nchw ? i : i / kChannels, of_lane = s.nchw ? 0 : i % kChannels;
       const int to = s.nchw ? group : group * kChannels + of_lane;
       if (to >= s.channels) continue;
       float sum = 0;
       for (int w = 0; w < kWarps; ++w) sum += shared[w][kx][of_lane];
-      out[(ky * K + kx) * s.channels + to] = sum;
+      out[(ky * KX + kx) * s.channels + to] = sum;
     }
     __syncthreads();
   }
 }
 
+/// A warp has 32 elements, and the warps of a block share their parts, as few elements have many.
 template <class T>
-__global__ void add_parts_kernel(const float* parts, T* gradient, int splits, std::int64_t elements) {
-  for (std::int64_t i = grid_index(); i < elements; i += grid_size()) {
-    float sum = 0;
-    for (int split = 0; split < splits; ++split) sum += parts[split * elements + i];
-    gradient[i] = static_cast<T>(sum);
-  }
+__global__ void __launch_bounds__(32 * kAdders)
+    add_parts_kernel(const float* parts, T* gradient, int splits, std::int64_t elements) {
+  __shared__ float sums[kAdders][32];
+  const int lane = threadIdx.x % 32, adder = threadIdx.x / 32;
+  const std::int64_t element = std::int64_t{blockIdx.x} * 32 + lane;
+  float sum = 0;
+  if (element < elements)
+    for (int split = adder; split < splits; split += kAdders) sum += parts[split * elements + element];
+  sums[adder][lane] = sum;
+  __syncthreads();
+  if (adder != 0 || element >= elements) return;
+#pragma unroll
+  for (int a = 1; a < kAdders; ++a) sum += sums[a][lane];
+  gradient[element] = static_cast<T>(sum);
 }
 
 // ------------------------------------------------------------------------------------------------------
@@ -314,18 +204,21 @@ struct Kernels {
   FilterKernel<T> filter_parts;
 };
 
-template <class T, int K>
+template <class T, int K, int KX>
 Kernels<T> of_stride(std::int64_t stride) {
   if (stride == 1)
-    return {forward_kernel<T, K, 1>, backward_input_kernel<T, K, 1>, filter_parts_kernel<T, K, 1>};
-  return {forward_kernel<T, K, 2>, backward_input_kernel<T, K, 2>, filter_parts_kernel<T, K, 2>};
+    return {forward_kernel<T, K, KX, 1>, backward_input_kernel<T, K, KX, 1>,
+            filter_parts_kernel<T, K, KX, 1>};
+  return {forward_kernel<T, K, KX, 2>, backward_input_kernel<T, K, KX, 2>, filter_parts_kernel<T, K, KX, 2>};
 }
 
 template <class T>
 Kernels<T> kernels_of(const Convolution& conv) {
-  const std::int64_t stride = conv.window.h.stride;
-  if (conv.window.h.kernel == 3) return of_stride<T, 3>(stride);
-  return conv.window.h.kernel == 5 ? of_stride<T, 5>(stride) : of_stride<T, 7>(stride);
+  const std::int64_t stride = conv.window.h.stride, rows = conv.window.h.kernel;
+  if (conv.window.w.kernel == 1)
+    return rows <= 16 ? of_stride<T, 16, 1>(stride) : of_stride<T, 32, 1>(stride);
+  if (rows == 3) return of_stride<T, 3, 3>(stride);
+  return rows == 5 ? of_stride<T, 5, 5>(stride) : of_stride<T, 7, 7>(stride);
 }
 
 template <class T>
@@ -367,15 +260,25 @@ PreparedKernel backward_filter(const Convolution& conv) {
     const dim3 blocks(static_cast<unsigned>(parts.splits), static_cast<unsigned>(parts.groups));
     launch(function, blocks, kThreads, 0, a.stream, a.in<T>(0), a.in<T>(2), static_cast<float*>(a.scratch),
            strips, parts);
-    launch(add_parts_kernel<T>, blocks_for(elements), kThreads, 0, a.stream,
+    launch(add_parts_kernel<T>, static_cast<unsigned>((elements + 31) / 32), 32 * kAdders, 0, a.stream,
            static_cast<const float*>(a.scratch), a.out<T>(0), parts.splits, elements);
   };
   return kernel;
 }
 
+/// A sequence, an image of one row, as an image of one column, which lies alike: strips go along it.
+Convolution upright(Convolution conv) {
+  if (conv.window.h.kernel != 1) return conv;
+  std::swap(conv.window.h, conv.window.w);
+  std::swap(conv.in_h, conv.in_w);
+  std::swap(conv.out_h, conv.out_w);
+  return conv;
+}
+
 }  // namespace
 
-PreparedKernel depthwise_forward(const Convolution& conv, DType dtype) {
+PreparedKernel depthwise_forward(const Convolution& of, DType dtype) {
+  const Convolution conv = upright(of);
   const Layout result(conv.out_h, conv.out_w, conv.out_c, conv.window.axes.nchw());
   return of_type(dtype, [&]<class T>(T) {
     return image_kernel<T>(kernels_of<T>(conv).forward, conv, Strips(conv, result, 0, kChannelsOf<T>), result,
@@ -383,7 +286,8 @@ PreparedKernel depthwise_forward(const Convolution& conv, DType dtype) {
   });
 }
 
-PreparedKernel depthwise_backward_input(const Convolution& conv, DType dtype) {
+PreparedKernel depthwise_backward_input(const Convolution& of, DType dtype) {
+  const Convolution conv = upright(of);
   const Layout result(conv.in_h, conv.in_w, conv.in_c, conv.window.axes.nchw());
   const auto shift = static_cast<int>(conv.window.h.pad_before % conv.window.h.stride);
   return of_type(dtype, [&]<class T>(T) {
@@ -393,7 +297,7 @@ PreparedKernel depthwise_backward_input(const Convolution& conv, DType dtype) {
 }
 
 PreparedKernel depthwise_backward_filter(const Convolution& conv, DType dtype) {
-  return of_type(dtype, [&]<class T>(T) { return backward_filter<T>(conv); });
+  return of_type(dtype, [&]<class T>(T) { return backward_filter<T>(upright(conv)); });
 }
 
 }  // namespace braid::cuda

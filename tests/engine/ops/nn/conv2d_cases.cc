@@ -98,6 +98,24 @@ BRAID_OP_CASES(conv2d) {
              {{"padding", "EXPLICIT"},
               {"explicit_paddings", Ints{0, 0, 3, 1, 0, 2, 0, 0}},
               {"strides", Ints{1, 2, 2, 1}}});
+  // Of sequences, which are images of one row.
+  const AttrMap halved{{"padding", "SAME"}, {"strides", Ints{1, 2, 2, 1}}};
+  add_family(table, "DepthwiseConv2dNative", "a sequence", {2, 1, 13, 4}, {1, 9, 4, 1}, {2, 1, 13, 4}, same);
+  add_family(table, "DepthwiseConv2dNative", "a sequence, strides", {2, 1, 14, 3}, {1, 4, 3, 1}, {2, 1, 7, 3},
+             halved);
+  add_family(table, "DepthwiseConv2dNative", "a sequence, strides, a longer filter", {1, 1, 21, 2},
+             {1, 15, 2, 1}, {1, 1, 11, 2}, halved);
+  add_family(table, "DepthwiseConv2dNative", "a sequence, a filter longer than it", {1, 1, 20, 2},
+             {1, 31, 2, 1}, {1, 1, 20, 2}, same);
+  add_family(table, "DepthwiseConv2dNative", "a sequence, its past only", {2, 1, 9, 40}, {1, 4, 40, 1},
+             {2, 1, 9, 40}, {{"padding", "EXPLICIT"}, {"explicit_paddings", Ints{0, 0, 0, 0, 3, 0, 0, 0}}});
+  table.add("DepthwiseConv2dNativeBackpropFilter",
+            {.label = "many places of sequences",
+             .inputs = {converted(random_f64({40, 1, 150, 6}, 1, 0, 1), DType::Float32), axes({1, 15, 6, 1}),
+                        converted(random_f64({40, 1, 150, 6}, 3, 0, 1), DType::Float32)},
+             .attrs = same,
+             .numeric_gradient = false,
+             .float32_tolerance = 1e-4});
   add_family(table, "DepthwiseConv2dNative", "no images", {0, 4, 4, 2}, {3, 3, 2, 1}, {0, 4, 4, 2}, same);
   // Sums over many pixels, of positive numbers, so that they agree to rounding; too many elements for
   // differences.
