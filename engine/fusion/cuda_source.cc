@@ -45,7 +45,8 @@ class Writer {
     for (int v = 0; v < region_.values(); ++v) region_.is_input(v) ? load(v) : compute(v);
     for (std::size_t o = 0; o < region_.outputs.size(); ++o) store(o);
     text_ += columns_.end();
-    text_ += layout_.walks ? "} }\n" : "}\n";
+    if (layout_.walks) text_ += end_walk(region_, tensors_);
+    text_ += "}\n";
     write_kernel();
     CudaSource source;
     source.blocks = layout_.blocks;
@@ -317,26 +318,9 @@ class Writer {
     const std::string_view t = type(step.dtype), name = reduction_name(step.reduction);
     const int x = step.operands[0];
     // Place 0 of lane 0 is always there; threads without a place give what changes nothing.
-    const std::string nothing = step.reduction == RowReduction::Sum    ? fmt::format("static_cast<{}>(0)", t)
-                                : step.reduction == RowReduction::Prod ? fmt::format("static_cast<{}>(1)", t)
-                                                                       : nothing_of(step);
-    line("{} v{} = {};", t, value, nothing);
+    line("{} v{} = {};", t, value, neutral_of(step.reduction, step.dtype));
     line("{} if (here[e]) v{} = rows::{}<{}>::of(v{}, v{}[e]);", kEachPlace, value, name, t, value, x);
     line("v{} = reduce_row<rows::{}, {}>(v{});", value, name, layout_.row_threads, value);
-  }
-
-  /// The neutral element of a maximum or minimum.
-  static std::string nothing_of(const Region::Step& step) {
-    const bool is_max = step.reduction == RowReduction::Max;
-    switch (step.dtype) {
-      case DType::Float32:
-        return is_max ? "__uint_as_float(0xff800000u)" : "__uint_as_float(0x7f800000u)";
-      case DType::Float64:
-        return is_max ? "__longlong_as_double(0xfff0000000000000ll)"
-                      : "__longlong_as_double(0x7ff0000000000000ll)";
-      default:
-        return fmt::format("Range<{}>::{}", type(step.dtype), is_max ? "kLowest" : "kHighest");
-    }
   }
 
   /// Where a Full value's vector k is stored.
@@ -349,7 +333,7 @@ class Writer {
 
   void store(std::size_t o) {
     const int value = region_.outputs[o].value, output = tensors_[o];
-    if (region_.extent_of(value) == Extent::Column) return;
+    if (region_.extent_of(value) >= Extent::Column) return;  // stored behind the loop
     if (region_.extent_of(value) == Extent::Full) {
       line("{} store<V>(out{} + {}, here[k]{}, aligned, v{} + k);", kEachVector, output,
            place_in(region_.outputs[o]), layout_.by_rows ? " && is_row" : "", value);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "engine/fusion/cuda_layout.h"
 #include "engine/fusion/region.h"
@@ -13,7 +14,11 @@ namespace braid::fusion {
 std::string begin_walk(const Region& region, const CudaLayout& layout);
 /// place[e] and here[e] of E places of the loop.
 std::string walk_places(const Region& region);
-/// v[e], the scan of its operand's places.
+/// v[e], the scan of its operand's places; of a whole piece only what is added up so far.
 std::string scan_places(const Region& region, int value);
+/// Behind the loop: what whole pieces have added up, by the output's number.
+std::string end_walk(const Region& region, const std::vector<int>& tensors);
+/// The number with which a reduction begins. REQUIRES: a type that cuda_type has.
+std::string neutral_of(RowReduction reduction, DType dtype);
 
 }  // namespace braid::fusion

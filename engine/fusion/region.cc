@@ -26,9 +26,10 @@ bool Region::sums_columns() const {
 }
 
 const Region::Step* Region::scan() const {
-  const auto at =
-      std::find_if(steps.begin(), steps.end(), [](const Step& step) { return step.kind == Kind::Scan; });
-  return at == steps.end() ? nullptr : &*at;
+  const Step* found = nullptr;
+  for (const Step& step : steps)
+    if (step.kind == Kind::Scan && (!found || (found->last && !step.last))) found = &step;
+  return found;
 }
 
 bool Region::touches_halves() const {

@@ -2,8 +2,9 @@
 // in its attribute `program`; the CPU runs it over blocks (engine/ops/fused/fused_region.cc), a GPU as CUDA
 // C++ that is made from it (cuda_source.h).
 //
-// A region is a grid of rows x columns elements. A value has one of four extents: Full, an element a place,
-// in the order of rows; Row, an element a row; One, a single element; Column, an element a column, of sums.
+// A region is a grid of rows x columns elements. A value has one of five extents: Full, an element a place,
+// in the order of rows; Row, an element a row; One, a single element; Column, an element a column, of sums;
+// Piece, an element a column of each piece of rows.
 // Values are numbered, inputs first, then steps. An operand of a smaller extent than its step's is repeated.
 //
 //   region 64 128                            rows, columns
@@ -24,14 +25,16 @@
 //   scan float32 sum 5 48                    down each column, in pieces of 48 rows: of the rows of the piece
 //                                            so far; sum or prod; Full
 //   scan float32 sum 5 48 reverse exclusive  from the piece's last row up, and without the row itself
+//   scan float32 max 5 48 last               of all rows of the piece: Piece, an output only; sum, prod, max
+//                                            or min
 //   uniform float32 full 9e3779b9 0          a random number in [0, 1) for each place: hash of the stream's
 //                                            name, salt (RandomKey); another one each step of training
 //   out 6 64,1                               value and shape, for each output; a scalar has the shape -
 //   out 7 64,384 128:384                     a Full value as columns 128, ... of rows of 384
 //   also 8 256                               another part of the output before it
 //
-// Columns of an output that nothing writes have any values. Scans of a region have one length and one
-// direction, and rows are not reduced nor columns summed beside them.
+// Columns of an output that nothing writes have any values. Scans of a region have one length and, but for
+// the last rows', one direction, and rows are not reduced nor columns summed beside them.
 //
 // Thread rule: values; functions are pure.
 #pragma once
@@ -47,7 +50,7 @@
 
 namespace braid::fusion {
 
-enum class Extent { One, Row, Full, Column };
+enum class Extent { One, Row, Full, Column, Piece };
 enum class RowReduction { Sum, Prod, Max, Min };
 std::string_view reduction_name(RowReduction reduction);  // "sum", ...
 
@@ -90,6 +93,7 @@ struct Region {
     std::uint64_t salt = 0;                      // of Uniform
     std::int64_t length = 0;                     // of Scan: rows of a piece
     bool reverse = false, exclusive = false;     // of Scan
+    bool last = false;                           // of Scan: what all rows of the piece make
     friend bool operator==(const Step&, const Step&) = default;
   };
   struct Output {
@@ -113,11 +117,12 @@ struct Region {
   Extent extent_of(int value) const;
   std::int64_t elements(Extent extent) const {
     if (extent == Extent::Column) return columns;
+    if (extent == Extent::Piece) return rows / scan()->length * columns;
     return extent == Extent::Full ? rows * columns : extent == Extent::Row ? rows : 1;
   }
   bool reduces() const;  // rows
   bool sums_columns() const;
-  const Step* scan() const;           // the first one, or null
+  const Step* scan() const;           // one that has a direction, or any, or null
   bool gathers() const;               // has an input whose rows are picked
   bool touches_halves() const;        // reads or writes 16-bit floats
   std::vector<int> uniforms() const;  // the values that are drawn

@@ -87,8 +87,8 @@ class Reader {
   int value(std::string_view word) const {
     const int id = number<int>(word);
     if (id < 0 || id >= region_.values()) fail(fmt::format("there is no value {} before it", id));
-    if (words_[0] != "out" && words_[0] != "also" && region_.extent_of(id) == Extent::Column)
-      fail("sums of columns are outputs only");
+    if (words_[0] != "out" && words_[0] != "also" && region_.extent_of(id) >= Extent::Column)
+      fail("sums of columns and of pieces are outputs only");
     return id;
   }
 
@@ -234,7 +234,7 @@ class Reader {
     } else {
       fail(fmt::format("'{}' is unknown", kind));
     }
-    if (step.kind != Region::Kind::Reduce && step.kind != Region::Kind::Columns)
+    if (step.kind != Region::Kind::Reduce && step.extent < Extent::Column)
       for (const int operand : step.operands)
         if (region_.extent_of(operand) > step.extent) fail("an operand is larger than the result");
     if (region_.scan() && (step.kind == Region::Kind::Reduce || step.kind == Region::Kind::Columns))
@@ -246,7 +246,8 @@ class Reader {
     need(5);
     step.kind = Region::Kind::Scan;
     const auto reduction = index_of(kReductions, words_[2]);
-    if (!reduction || *reduction > 1) fail(fmt::format("'{}' is neither sum nor prod", words_[2]));
+    const bool last = words_.back() == "last";
+    if (!reduction || (*reduction > 1 && !last)) fail(fmt::format("'{}' is neither sum nor prod", words_[2]));
     step.reduction = static_cast<RowReduction>(*reduction);
     step.operands = {value(words_[3])};
     step.length = size(words_[4]);
@@ -255,16 +256,21 @@ class Reader {
         step.reverse = true;
       else if (words_[w] == "exclusive")
         step.exclusive = true;
+      else if (words_[w] == "last")
+        step.last = true;
       else
         fail(fmt::format("'{}' is neither reverse nor exclusive", words_[w]));
     }
+    step.extent = step.last ? Extent::Piece : Extent::Full;
+    if (step.last && (step.reverse || step.exclusive)) fail("all rows of a piece have no direction");
     if (region_.is_input(step.operands[0]) || region_.extent_of(step.operands[0]) != Extent::Full)
       fail("what is scanned is a Full step");
     if (region_.dtype_of(step.operands[0]) != step.dtype) fail("a scan keeps the type");
     if (step.length < 1 || region_.rows % step.length != 0) fail("the rows are not whole pieces");
     if (region_.reduces() || region_.sums_columns()) fail("rows and columns are not added up beside scans");
     const Region::Step* other = region_.scan();
-    if (other && (other->length != step.length || other->reverse != step.reverse))
+    if (other &&
+        (other->length != step.length || (!other->last && !step.last && other->reverse != step.reverse)))
       fail("scans have one length and one direction");
   }
 
@@ -312,7 +318,7 @@ std::string Region::to_text() const {
   for (const Step& step : steps) {
     const std::string_view type = dtype_name(step.dtype);
     const std::string_view extent =
-        step.extent == Extent::Column ? "" : kExtents[static_cast<std::size_t>(step.extent)];
+        step.extent >= Extent::Column ? "" : kExtents[static_cast<std::size_t>(step.extent)];
     switch (step.kind) {
       case Kind::Constant:
         fmt::format_to(out, "const {} {:x}", type, step.bits);
@@ -338,8 +344,8 @@ std::string Region::to_text() const {
     }
     for (const int operand : step.operands) fmt::format_to(out, " {}", operand);
     if (step.kind == Kind::Scan)
-      fmt::format_to(out, " {}{}{}", step.length, step.reverse ? " reverse" : "",
-                     step.exclusive ? " exclusive" : "");
+      fmt::format_to(out, " {}{}{}{}", step.length, step.reverse ? " reverse" : "",
+                     step.exclusive ? " exclusive" : "", step.last ? " last" : "");
     for (const auto& [name, value] : step.parameters) {
       std::uint64_t bits = 0;
       std::memcpy(&bits, &value, sizeof value);

@@ -151,6 +151,13 @@ int StepWriter::scan(RowReduction reduction, int value, std::int64_t length, boo
               .exclusive = exclusive});
 }
 
+int StepWriter::fold(RowReduction reduction, int value, std::int64_t length) {
+  const int made = scan(reduction, value, length, false, false);
+  made_.steps.back().extent = Extent::Piece;
+  made_.steps.back().last = true;
+  return made;
+}
+
 void StepWriter::output(int i, int value) { made_.outputs[static_cast<std::size_t>(i)] = value; }
 
 void FusionRules::add(std::string_view op, FusionRule rule) {

@@ -45,6 +45,10 @@ struct NodeSteps {
                        [kind](const Region::Step& step) { return step.kind == kind; });
   }
   bool sums_columns() const { return has(Region::Kind::Columns); }
+  /// Reduces an axis in front of the last ones.
+  bool folds() const {
+    return std::any_of(steps.begin(), steps.end(), [](const Region::Step& step) { return step.last; });
+  }
 };
 
 /// What a rule writes a node's steps with. Values are numbers that its functions give.
@@ -79,6 +83,8 @@ class StepWriter {
   /// Along an axis of `length` in front of the last ones, of `columns` elements (over): of the elements so
   /// far, this one too unless it is exclusive; from the last one on where it is reverse.
   int scan(RowReduction reduction, int value, std::int64_t length, bool reverse, bool exclusive);
+  /// Of all elements along such an axis; an output only.
+  int fold(RowReduction reduction, int value, std::int64_t length);
   void output(int i, int value);
 
   NodeSteps take() { return std::move(made_); }

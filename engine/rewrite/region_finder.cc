@@ -25,6 +25,8 @@ namespace {
 constexpr std::int64_t kFewRows = 32;
 /// Lines that are scanned in a region: a thread goes down each, and those of a warp lie beside each other.
 constexpr std::int64_t kFewLines = 16384, kNearLines = 32;
+/// Lines that are only added up, with what is computed before: of so many elements, for so many lines.
+constexpr std::int64_t kNearFolds = 16, kFoldLength = 128;
 /// Elements of all lines beside each other, which a thread of the CPU has whole, for each value of a region.
 constexpr std::int64_t kLargestPiece = 1 << 15;
 /// Sums of columns of so many elements are taken in.
@@ -55,8 +57,10 @@ class RegionFinder {
 
   std::vector<FusedRegion> find(bool cuts) {
     find_after_writes();
-    for (const NodeId id : order_)
-      if (may_join(graph_.node(id))) join(id);
+    // What lines are added up to is for somebody outside. It comes last, as it suits fewer others.
+    for (const bool folds : {false, true})
+      for (const NodeId id : order_)
+        if (may_join(graph_.node(id)) && steps_.of(id)->folds() == folds) join(id);
     if (plan_.options.domain == Domain::Device) merge_readers();
     const std::vector<Join> joins = merge_joined();
     std::vector<FusedRegion> found = cuts ? cut() : uncut();
@@ -134,8 +138,12 @@ class RegionFinder {
   bool scans_suit(const fusion::NodeSteps& steps) const {
     return std::all_of(steps.steps.begin(), steps.steps.end(), [&](const fusion::Region::Step& step) {
       if (step.kind != fusion::Region::Kind::Scan) return true;
+      const std::int64_t lines = steps.elements / step.length;
+      if (step.last)  // the CPU has bits of its own
+        return plan_.options.domain == Domain::Device && steps.columns >= kNearFolds && lines >= kFewLines &&
+               step.length <= lines / kFewLines * kFoldLength;
       if (plan_.options.domain == Domain::Host) return step.length * steps.columns <= kLargestPiece;
-      return steps.columns >= kNearLines && steps.elements / step.length >= kFewLines;
+      return steps.columns >= kNearLines && lines >= kFewLines;
     });
   }
 

@@ -25,8 +25,10 @@ bool fit_each_other(const std::vector<const NodeSteps*>& nodes) {
     for (const Region::Step& step : steps->steps) {
       adds_up |= step.kind == Region::Kind::Reduce || step.kind == Region::Kind::Columns;
       if (step.kind != Region::Kind::Scan) continue;
-      if (scan && (scan->length != step.length || scan->reverse != step.reverse)) return false;
-      scan = &step;
+      if (scan &&
+          (scan->length != step.length || (!scan->last && !step.last && scan->reverse != step.reverse)))
+        return false;
+      if (!scan || scan->last) scan = &step;
     }
   return !scan || !adds_up;
 }
@@ -125,6 +127,7 @@ class Maker {
     const Extent made = level_of(made_.program, from.elements) == Extent::Row
                             ? Extent::Row
                             : from.steps[static_cast<std::size_t>(step)].extent;
+    if (made >= Extent::Column) return false;  // outputs only
     const std::int64_t elements = made_.program.elements(made);
     if (made == level || (made_.program.columns == 1 && made != Extent::One))
       return axes == fusion::contiguous_axes(elements);

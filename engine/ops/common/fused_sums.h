@@ -43,4 +43,23 @@ inline bool over_columns(fusion::StepWriter& w, const std::vector<int>& axes) {
   return rows > 1 && columns > 1;
 }
 
+/// The same where `axes` are next to each other in front of the last ones, of floats: the number of elements
+/// that are reduced to one, or 0 where they are not.
+inline std::int64_t over_lines(fusion::StepWriter& w, const std::vector<int>& axes) {
+  const Shape& shape = w.input_info(0).shape;
+  const DType dtype = w.input_info(0).dtype;
+  const auto reduced = [&](int axis) {
+    return shape[axis] == 1 || std::find(axes.begin(), axes.end(), axis) != axes.end();
+  };
+  if (axes.empty() || (dtype != DType::Float32 && dtype != DType::Float64)) return 0;
+  std::int64_t length = 1, columns = 1;
+  int axis = shape.rank();
+  for (; axis > 0 && (!reduced(axis - 1) || shape[axis - 1] == 1); --axis) columns *= shape[axis - 1];
+  for (; axis > 0 && reduced(axis - 1); --axis) length *= shape[axis - 1];
+  for (; axis > 0; --axis)
+    if (reduced(axis - 1) && shape[axis - 1] != 1) return 0;
+  w.over(shape, columns);
+  return columns > 1 && length > 1 && w.input_info(0).shape.elements() > length * columns ? length : 0;
+}
+
 }  // namespace braid::fused

@@ -48,7 +48,42 @@ void scan_lines(const Region::Step& step, std::int64_t rows, std::int64_t n, con
   }
 }
 
+template <class Op, class T>
+void fold_lines(const Region::Step& step, std::int64_t rows, std::int64_t n, const void* from, void* to) {
+  const auto* x = static_cast<const T*>(from);
+  auto* y = static_cast<T*>(to);
+  for (std::int64_t piece = 0; piece < rows / step.length; ++piece, y += n) {
+    std::fill(y, y + n, Op::template identity<T>());
+    for (std::int64_t i = 0; i < step.length; ++i, x += n)
+      for (std::int64_t c = 0; c < n; ++c) Op::apply(y[c], x[c]);
+  }
+}
+
+template <class T>
+void fold_lines_of(const Region::Step& step, std::int64_t rows, std::int64_t n, const void* x, void* y) {
+  switch (step.reduction) {
+    case fusion::RowReduction::Sum:
+      return fold_lines<reduce::Sum, T>(step, rows, n, x, y);
+    case fusion::RowReduction::Prod:
+      return fold_lines<reduce::Prod, T>(step, rows, n, x, y);
+    case fusion::RowReduction::Max:
+      return fold_lines<reduce::Max, T>(step, rows, n, x, y);
+    case fusion::RowReduction::Min:
+      return fold_lines<reduce::Min, T>(step, rows, n, x, y);
+  }
+}
+
+[[noreturn]] void refuse(DType dtype) {
+  throw InvalidArgument("fused region: rows of " + std::string(dtype_name(dtype)) + " are not scanned");
+}
+
 }  // namespace
+
+void fold_rows(const Region::Step& step, std::int64_t rows, std::int64_t n, const void* x, void* y) {
+  if (step.dtype == DType::Float32) return fold_lines_of<float>(step, rows, n, x, y);
+  if (step.dtype == DType::Float64) return fold_lines_of<double>(step, rows, n, x, y);
+  refuse(step.dtype);
+}
 
 void scan_rows(const Region::Step& step, std::int64_t rows, std::int64_t n, const void* from, void* to) {
   const auto scan = [&]<class T>(T) {
@@ -59,7 +94,7 @@ void scan_rows(const Region::Step& step, std::int64_t rows, std::int64_t n, cons
   };
   if (step.dtype == DType::Float32) return scan(float{});
   if (step.dtype == DType::Float64) return scan(double{});
-  throw InvalidArgument("fused region: rows of " + std::string(dtype_name(step.dtype)) + " are not scanned");
+  refuse(step.dtype);
 }
 
 RowLoop row_loop_of(const Region::Step& step) {

@@ -16,5 +16,7 @@ RowLoop row_loop_of(const fusion::Region::Step& step);
 /// A Scan step over whole pieces: `rows` x n elements of x and y. Throws: InvalidArgument for other types
 /// than float32 and float64.
 void scan_rows(const fusion::Region::Step& step, std::int64_t rows, std::int64_t n, const void* x, void* y);
+/// A Scan step of whole pieces only: y has a row a piece. Throws: as scan_rows.
+void fold_rows(const fusion::Region::Step& step, std::int64_t rows, std::int64_t n, const void* x, void* y);
 
 }  // namespace braid

@@ -129,7 +129,8 @@ void RegionTiles::place(int value, const std::vector<int>& last_use, std::vector
   if (region_.is_input(value) && lies_as_extent(region_, region_.inputs[v])) {
     at.where = Where::Input;
     at.index = v;
-  } else if (output_of_[v] >= 0 && region_.extent_of(value) == Extent::Full && !output->is_part) {
+  } else if (const Extent extent = region_.extent_of(value);
+             output_of_[v] >= 0 && (extent == Extent::Full || extent == Extent::Piece) && !output->is_part) {
     at.where = Where::Output;
     at.index = static_cast<std::size_t>(tensors_[static_cast<std::size_t>(output_of_[v])]);
   } else if (const int operand = reusable_operand(value, last_use); operand >= 0) {
@@ -188,9 +189,10 @@ RegionTiles::Tile RegionTiles::tile_at(std::int64_t index) const {
 std::byte* RegionTiles::pointer(const Place& place, Extent extent, const Tile& tile,
                                 const Memory& memory) const {
   if (place.where == Where::Register) return memory.registers + place.index;
-  const std::int64_t at = extent == Extent::Full  ? tile.row * region_.columns + tile.column
-                          : extent == Extent::Row ? tile.row
-                                                  : 0;
+  const std::int64_t at = extent == Extent::Full    ? tile.row * region_.columns + tile.column
+                          : extent == Extent::Row   ? tile.row
+                          : extent == Extent::Piece ? tile.row / region_.scan()->length * region_.columns
+                                                    : 0;
   void* const base = place.where == Where::Input ? memory.inputs[place.index] : memory.outputs[place.index];
   return static_cast<std::byte*>(base) + static_cast<std::size_t>(at) * place.element_bytes;
 }
@@ -249,8 +251,8 @@ void RegionTiles::compute(int value, std::int64_t count, Extent extent, const Ti
     return;
   }
   if (step.kind == Kind::Scan)
-    return scan_rows(step, tile.rows, tile.columns, operand(step.operands[0], Extent::Full, tile, memory),
-                     to);
+    return (step.last ? fold_rows : scan_rows)(step, tile.rows, tile.columns,
+                                               operand(step.operands[0], Extent::Full, tile, memory), to);
   if (step.kind == Kind::Uniform) return draw(step, count, tile, memory, to);
   constexpr std::size_t kMostOperands = 4;
   const void* operands[kMostOperands] = {};

@@ -125,15 +125,28 @@ bool fused_steps(fusion::StepWriter& w) {
     w.output(0, w.reduce(kReduction, x));
     return true;
   }
-  if (kReduction != fusion::RowReduction::Sum || !fused::over_columns(w, fused_axes(w))) return false;
-  w.output(0, w.sum_columns(w.input(0)));
+  if (kReduction == fusion::RowReduction::Sum && fused::over_columns(w, fused_axes(w))) {
+    w.output(0, w.sum_columns(w.input(0)));
+    return true;
+  }
+  const std::int64_t length = fused::over_lines(w, fused_axes(w));
+  if (length == 0) return false;
+  w.output(0, w.fold(kReduction, w.input(0), length));
   return true;
 }
 
 bool fused_mean(fusion::StepWriter& w) {
   const DType dtype = w.input_info(0).dtype;
-  if (!is_floating(dtype) || !over_last_axes(w)) return false;
+  if (!is_floating(dtype)) return false;
   const std::int64_t count = w.input_info(0).shape.elements() / w.output_info().shape.elements();
+  if (!over_last_axes(w)) {
+    const std::int64_t length = fused::over_lines(w, fused_axes(w));
+    if (length == 0) return false;
+    // What is added up is an output, so that each element is divided.
+    const int share = w.apply("RealDiv", {w.input(0), w.constant(static_cast<double>(count), dtype)});
+    w.output(0, w.fold(fusion::RowReduction::Sum, share, length));
+    return true;
+  }
   const int sum = w.reduce(fusion::RowReduction::Sum, w.input(0));
   w.output(0, w.apply("RealDiv", {sum, w.constant(static_cast<double>(count), dtype)}));
   return true;

@@ -50,8 +50,13 @@ bool fused_steps(fusion::StepWriter& w) {
     w.output(0, w.reduce(fusion::RowReduction::Sum, x));
     return true;
   }
-  if (!fused::over_columns(w, axes)) return false;
-  w.output(0, w.sum_columns(w.input(0)));
+  if (fused::over_columns(w, axes)) {
+    w.output(0, w.sum_columns(w.input(0)));
+    return true;
+  }
+  const std::int64_t length = fused::over_lines(w, axes);
+  if (length == 0) return false;
+  w.output(0, w.fold(fusion::RowReduction::Sum, w.input(0), length));
   return true;
 }
 

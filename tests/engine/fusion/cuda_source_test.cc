@@ -76,7 +76,8 @@ TEST(CudaSourceTest, CompilesForScans) {
         "region " + rows + " 24\nin float32 full " + n + ":1\nin float32 full " + rows +
         ":0,24:1\nin float32 row " + rows + ":1\napply float32 full Mul 0 1\nscan float32 sum 3 " + l +
         " reverse\napply float32 full Mul 4 2\n" + "scan float32 prod 5 " + l +
-        " reverse exclusive\napply float32 row Neg 2\nout 6 " + rows + ",24\nout 7 " + rows + "\n");
+        " reverse exclusive\napply float32 row Neg 2\nscan float32 max 5 " + l + " last\nout 6 " + rows +
+        ",24\nout 7 " + rows + "\nout 8 40,24\n");
     const fusion::CudaSource source = fusion::cuda_source(region);
     EXPECT_EQ(source.blocks, (40 * 24 + 127) / 128) << "a thread a column of a piece";
     try {

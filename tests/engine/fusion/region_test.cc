@@ -153,6 +153,30 @@ TEST(RegionTest, ScansPiecesOfRows) {
     EXPECT_NE(wrong(lines).find("beside scans"), std::string::npos);
 }
 
+TEST(RegionTest, AddsUpWholePieces) {
+  const std::string text =
+      "region 12 8\n"
+      "in float32 full 96:1\n"
+      "cast float32 full 0\n"
+      "scan float32 max 1 4 last\n"
+      "scan float32 sum 1 4 reverse\n"
+      "out 2 3,8\n"
+      "out 3 12,8\n";
+  const Region region = Region::parse(text);
+  EXPECT_EQ(region.to_text(), text);
+  EXPECT_EQ(region.elements(region.extent_of(2)), 24);
+  EXPECT_FALSE(region.scan()->last) << "the one with a direction";
+  const auto wrong = [](const std::string& lines) {
+    return message_of("region 12 8\nin float32 full 96:1\ncast float32 full 0\n" + lines);
+  };
+  EXPECT_EQ(wrong("scan float32 min 1 3 last\n"), "");
+  EXPECT_NE(wrong("scan float32 sum 1 3 last\napply float32 full Neg 2\n").find("outputs only"),
+            std::string::npos);
+  EXPECT_NE(wrong("scan float32 sum 1 3 reverse last\n").find("no direction"), std::string::npos);
+  EXPECT_NE(wrong("scan float32 sum 1 3 last\nscan float32 sum 1 4\n").find("one length"), std::string::npos);
+  EXPECT_NE(wrong("scan float32 sum 1 3 last\nout 2 12,8\n").find("number of elements"), std::string::npos);
+}
+
 TEST(RegionTest, AxesAreJoined) {
   EXPECT_EQ(broadcast_axes({4, 8}, {4, 8}), contiguous_axes(32));
   EXPECT_EQ(broadcast_axes({8}, {4, 8}), (Axes{{4, 0}, {8, 1}}));

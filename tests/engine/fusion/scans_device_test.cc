@@ -30,6 +30,7 @@ struct ScanModel {
   CompileRequest request;
   std::vector<Tensor> feeds;
 
+  ScanModel() = default;
   explicit ScanModel(const Scans& s) {
     const AttrMap attrs{{"reverse", s.reverse}, {"exclusive", s.exclusive}};
     const Output x = feed("x", s.dtype, {s.outer, s.length, s.inner}), bias = feed("b", s.dtype, {s.inner}),
@@ -109,6 +110,43 @@ TEST(ScansDeviceTest, AreTheHosts) {
               dtype == DType::Float32 ? expect_near<float>(want[f], is[f], length > 100 ? 1e-3 : 1e-4)
                                       : expect_near<double>(want[f], is[f], 1e-9);
           }
+}
+
+/// What a sequence comes to: a weighted sum, a maximum, a mean and a gradient of what is repeated along it.
+struct PoolModel : ScanModel {
+  explicit PoolModel(std::int64_t outer, std::int64_t length, std::int64_t inner, DType dtype) {
+    const Output x = feed("x", dtype, {outer, length, inner}), weight = feed("w", dtype, {outer, length, 1}),
+                 bias = feed("b", dtype, {outer, 1, inner});
+    const Output axis = b.constant(Tensor::scalar<std::int32_t>(1), "axis");
+    const Output weighted = b.op("Mul", {b.op("Tanh", {b.add(x, bias)}), b.op("Sigmoid", {weight})});
+    request.fetches = {b.op("Sum", {weighted, axis}).name(), b.op("Max", {weighted, axis}).name(),
+                       b.op("Mean", {b.op("Square", {x}), axis}, {{"keep_dims", true}}).name(),
+                       b.op("braid.ReduceToShapeOf", {b.op("Mul", {weighted, x}), bias}).name(),
+                       weighted.name()};
+  }
+};
+
+TEST(ScansDeviceTest, WhatSequencesComeToIsTheHosts) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << missing::kCudaDevice;
+  RuntimeOptions options;
+  options.device = open_cuda({});
+  Runtime device(options), host(RuntimeOptions{});
+  for (const std::int64_t length : {2, 20, 127})
+    for (const std::int64_t inner : {16, 33})
+      for (const DType dtype : {DType::Float32, DType::Float64}) {
+        if (dtype == DType::Float64 && (length != 20 || inner != 33)) continue;
+        SCOPED_TRACE(fmt::format("{} x {} {}", length, inner, dtype_name(dtype)));
+        const PoolModel model(16384 / inner + 3, length, inner, dtype);
+        const auto program = model.compiled(Domain::Device, true);
+        EXPECT_LE(ops_named(*program, "braid.Fused"), 2);
+        for (const char* op : {"Sum", "Max", "Mean", "braid.ReduceToShapeOf"})
+          EXPECT_EQ(ops_named(*program, op), 0) << op;
+        const auto want = fetches_of(model.compiled(Domain::Host, false), host, model.feeds);
+        const auto is = fetches_of(program, device, model.feeds);
+        for (std::size_t f = 0; f < want.size(); ++f)
+          dtype == DType::Float32 ? expect_near<float>(want[f], is[f], 1e-4)
+                                  : expect_near<double>(want[f], is[f], 1e-9);
+      }
 }
 
 TEST(ScansDeviceTest, FewLinesAreLeftToTheOp) {

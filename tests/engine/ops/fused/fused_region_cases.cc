@@ -40,6 +40,11 @@ BRAID_OP_CASES(fused_region) {
       "region 40 1030\nin float64 full 41200:1\napply float64 full Square 0\ncolumns "
       "float64 1\nreduce float64 max 1\nout 2 1030\nout 3 40\n",
       {random_f64({40, 1030}, 1)});
+  add("what pieces of rows add up to, beside running sums",
+      "region 600 7\nin float64 full 4200:1\nin float64 row 600:1\napply float64 full Mul 0 1\nscan float64 "
+      "sum 2 60 last\nscan float64 sum 2 60 reverse\nscan float64 max 4 60 last\nscan float64 min 2 60 "
+      "last\nscan float64 prod 2 60 last\nout 2 600,7\nout 3 10,7\nout 5 10,1,7\nout 6 70\nout 7 10,7\n",
+      {random_f64({600, 7}, 1), random_f64({600, 1}, 2)});
   add("no elements", "region 0 8\nin float64 full 0:1\napply float64 full Neg 0\nout 1 0,8\n",
       {random_f64({0, 8}, 1)});
 }
