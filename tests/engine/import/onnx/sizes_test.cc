@@ -94,6 +94,29 @@ int count_of(const GraphDef& graph, const std::string& op) {
                                         [&](const NodeDef& n) { return n.op() == op; }));
 }
 
+TEST(OnnxSizesTest, ANumberForEachColumnOfGemmIsABias) {
+  const std::string w =
+      "initializer { name: \"w\" data_type: 1 dims: [2, 3] float_data: [1, 0, 2, 0, 1, 1] } ";
+  const auto gemm = [&](const std::string& c, const std::string& attributes) {
+    return onnx_model(18, node("Gemm", "x w c", "y", attributes) + w +
+                              "initializer { name: \"c\" data_type: 1 " + c + " } " +
+                              onnx_input("x", kOnnxFloat, {-1, 2}) + kY);
+  };
+  const auto biases_of = [&](const std::string& model) {
+    const TempDir dir;
+    return count_of(import_onnx(write_onnx(dir, model)).graph, "BiasAdd");
+  };
+  const Feeds feeds{{"x", floats({2, 2}, {1, 2, 3, 4})}};
+  const std::string bias = gemm("dims: [3] float_data: [10, 20, 30]", "");
+  EXPECT_EQ(biases_of(bias), 1);
+  EXPECT_THAT(float_values(run_onnx(bias, feeds)), ElementsAre(11, 22, 34, 13, 24, 40));
+  for (const char* dims : {"dims: [1] float_data: 5", "dims: [1, 3] float_data: [5, 5, 5]"}) {
+    const std::string other = gemm(dims, "");
+    EXPECT_EQ(biases_of(other), 0) << dims;
+    EXPECT_THAT(float_values(run_onnx(other, feeds)), ElementsAre(6, 7, 9, 8, 9, 15));
+  }
+}
+
 TEST(OnnxSizesTest, IndicesOfAnyAxisAreAGatherWhereItLies) {
   const std::string x = onnx_input("x", kOnnxFloat, {-1, 3, 2});
   // x[:, [2, 0]] as PyTorch writes it; the second order is not the first one's opposite.
