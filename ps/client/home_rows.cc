@@ -91,10 +91,14 @@ void HomeRows::plan_table(std::size_t table, std::uint64_t step, const OrderedKe
   });
 }
 
-void HomeRows::list_swaps(const OrderedKeys& keys, Round& round, const HomeBlock& block) const {
+/// What is pulled comes first, in the order of its keys.
+void HomeRows::list_swaps(const OrderedKeys& keys, Round& round, const HomeBlock& block,
+                          FunctionRef<bool(int, std::int64_t)> is_leaving) const {
   round.missing_keys.clear();
   round.missing_counts.assign(keys.counts.size(), 0);
   round.left.clear();
+  round.returning.clear();
+  round.returning_slots.clear();
   std::vector<std::size_t> next(plans_.size(), 0);  // of round.gone, by table
   std::size_t at = 0;
   for (std::size_t c = 0; c < keys.counts.size(); ++c) {
@@ -102,20 +106,32 @@ void HomeRows::list_swaps(const OrderedKeys& keys, Round& round, const HomeBlock
     const std::vector<Gone>& gone = round.gone[table];
     for (std::int64_t i = 0; i < keys.counts[c]; ++i, ++at) {
       if (round.hits[at] != 0) continue;
-      block.swaps[round.missing_keys.size()] = {static_cast<std::int32_t>(table), block.slots[at]};
-      round.missing_keys.push_back(keys.keys[at]);
-      ++round.missing_counts[c];
       HomePlan::Row left{-1, 0, 0};
       if (next[table] < gone.size() && gone[next[table]].at == at) left = gone[next[table]++].row;
       if (left.used < clean_before_) left.table = -1;
+      if (is_leaving(static_cast<int>(table), keys.keys[at])) {
+        round.returning.push_back({static_cast<int>(table), keys.keys[at], 0});
+        round.returning_slots.emplace_back(block.slots[at], left);
+        continue;
+      }
+      block.swaps[round.missing_keys.size()] = {static_cast<std::int32_t>(table), block.slots[at]};
+      round.missing_keys.push_back(keys.keys[at]);
+      ++round.missing_counts[c];
       round.left.push_back(left);
     }
   }
+  for (std::size_t r = 0; r < round.returning.size(); ++r) {
+    Returning& its = round.returning[r];
+    its.swap = round.left.size();
+    block.swaps[its.swap] = {its.table, round.returning_slots[r].first};
+    round.left.push_back(round.returning_slots[r].second);
+  }
   block.counts[0] = static_cast<std::int32_t>(at);
-  block.counts[1] = static_cast<std::int32_t>(round.missing_keys.size());
+  block.counts[1] = static_cast<std::int32_t>(round.left.size());
 }
 
-OrderedPull HomeRows::plan(std::uint64_t step, const OrderedKeys& keys) {
+OrderedPull HomeRows::plan(std::uint64_t step, const OrderedKeys& keys,
+                           FunctionRef<bool(int, std::int64_t)> is_leaving) {
   Round& round = rounds_[step % rounds_.size()];
   const HomeBlock its = block(step);
   std::size_t count = 0;
@@ -129,25 +145,22 @@ OrderedPull HomeRows::plan(std::uint64_t step, const OrderedKeys& keys) {
     options_.pool->parallel_for(std::ssize(plans_), plan);
   else
     for (std::int64_t table = 0; table < std::ssize(plans_); ++table) plan(table);
-  list_swaps(keys, round, its);
+  list_swaps(keys, round, its, is_leaving);
   const std::lock_guard lock(mutex_);
   counts_ = {};
   for (const HomePlan& each : plans_) add(counts_, each.counts());
   return {{options_.tables, round.missing_keys.data(), round.missing_counts}, its.in};
 }
 
-bool HomeRows::asks_for(std::uint64_t step, FunctionRef<bool(int, std::int64_t)> is_leaving) const {
-  const Round& its = round(step);
-  const std::int64_t* key = its.missing_keys.data();
-  for (std::size_t c = 0; c < its.missing_counts.size(); ++c)
-    for (std::int64_t i = 0; i < its.missing_counts[c]; ++i)
-      if (is_leaving(static_cast<int>(c % plans_.size()), *key++)) return true;
-  return false;
+void HomeRows::put_back(std::uint64_t step, std::size_t swap, const float* row) const {
+  const std::size_t width = options_.layout.width;
+  std::memcpy(block(step).in + swap * width, row, width * sizeof(float));
 }
 
-void HomeRows::for_leaving(std::uint64_t step, FunctionRef<void(int, std::int64_t)> row) const {
-  for (const HomePlan::Row& left : round(step).left)
-    if (left.table >= 0) row(left.table, left.key);
+void HomeRows::for_leaving(std::uint64_t step, FunctionRef<void(int, std::int64_t, std::size_t)> row) const {
+  const std::vector<HomePlan::Row>& left = round(step).left;
+  for (std::size_t swap = 0; swap < left.size(); ++swap)
+    if (left[swap].table >= 0) row(left[swap].table, left[swap].key, swap);
 }
 
 /// By server and table.
@@ -157,6 +170,8 @@ std::shared_ptr<HomeRows::Written> HomeRows::sorted(std::size_t rows,
   const std::size_t tables = plans_.size(), width = options_.layout.width;
   auto written = std::make_shared<Written>();
   written->tables = options_.tables;
+  written->width = width;
+  written->places.assign(rows, 0);
   written->counts.assign(static_cast<std::size_t>(options_.servers) * tables, 0);
   const auto of = [&](const HomePlan::Row& its) {
     return static_cast<std::size_t>(server_of_hash(key_hash(its.key), options_.servers)) * tables +
@@ -177,6 +192,7 @@ std::shared_ptr<HomeRows::Written> HomeRows::sorted(std::size_t rows,
     const HomePlan::Row& its = row(i);
     if (its.table < 0) continue;
     const std::size_t at = next[of(its)]++;
+    written->places[i] = static_cast<std::uint32_t>(at);
     written->keys[at] = its.key;
     float* const to = written->rows.data() + at * (width + 1);
     values(i, to);

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/home_block.h"
@@ -44,19 +45,31 @@ class HomeRows {
   void set_memory(std::byte* memory) { memory_ = memory; }
 
   /// Fills the step's block but for its rows. Result: what is to be pulled, with slots, to the block's `in`;
-  /// its spans live until the next but layout().steps - 1. REQUIRES: the step that had the block is over.
-  OrderedPull plan(std::uint64_t step, const OrderedKeys& keys);
-  /// Whether a row that the step's pull asks for has left in a step before it, by `is_leaving` of its table
-  /// (counted within the group) and key.
-  bool asks_for(std::uint64_t step, FunctionRef<bool(int, std::int64_t)> is_leaving) const;
-  /// Rows that made room in that step and were used since cleaned(): calls `row`(table, key).
-  void for_leaving(std::uint64_t step, FunctionRef<void(int, std::int64_t)> row) const;
+  /// its spans live until the next but layout().steps - 1. A row that is not here and of which `is_leaving`
+  /// says so, by its table (counted within the group) and key, is not pulled: it is returning(). REQUIRES:
+  /// the step that had the block is over.
+  OrderedPull plan(std::uint64_t step, const OrderedKeys& keys,
+                   FunctionRef<bool(int, std::int64_t)> is_leaving);
+  /// A row that the step needs and that is on its way to the servers.
+  struct Returning {
+    int table;
+    std::int64_t key;
+    std::size_t swap;
+  };
+  std::span<const Returning> returning(std::uint64_t step) const { return round(step).returning; }
+  /// Such a row, with its slots, as it comes with that swap.
+  void put_back(std::uint64_t step, std::size_t swap, const float* row) const;
+  /// Rows that made room in that step and were used since cleaned(): calls `row`(table, key, swap).
+  void for_leaving(std::uint64_t step, FunctionRef<void(int, std::int64_t, std::size_t)> row) const;
 
   /// Rows for PsClient::write_rows_async(), in memory of their own.
   struct Written {
     std::vector<std::int64_t> keys, counts;
-    std::vector<float> rows;
+    std::vector<float> rows;            // each behind another, and behind it the step that used it last
+    std::vector<std::uint32_t> places;  // in `keys`, of each row that was looked at; of leaving(): by swap
     std::vector<int> tables;
+    std::size_t width = 0;
+    const float* row_of(std::size_t looked_at) const { return rows.data() + places[looked_at] * (width + 1); }
     OrderedPush push() const { return {{tables, keys.data(), counts}, rows.data()}; }
     bool empty() const { return keys.empty(); }
   };
@@ -91,11 +104,14 @@ class HomeRows {
     std::vector<std::vector<Gone>> gone;  // by table, in the order of places
     std::vector<std::int64_t> missing_keys, missing_counts;
     std::vector<HomePlan::Row> left;  // by swap; table -1: nobody, or the servers have it as it was
+    std::vector<Returning> returning;
+    std::vector<std::pair<std::int32_t, HomePlan::Row>> returning_slots;  // of these, and who left there
   };
 
   void plan_table(std::size_t table, std::uint64_t step, const OrderedKeys& keys, Round& round,
                   std::int32_t* slots);
-  void list_swaps(const OrderedKeys& keys, Round& round, const HomeBlock& block) const;
+  void list_swaps(const OrderedKeys& keys, Round& round, const HomeBlock& block,
+                  FunctionRef<bool(int, std::int64_t)> is_leaving) const;
   std::shared_ptr<Written> sorted(std::size_t rows, FunctionRef<const HomePlan::Row&(std::size_t)> row,
                                   FunctionRef<void(std::size_t, float*)> values) const;
   const Round& round(std::uint64_t step) const { return rounds_[step % options_.layout.steps]; }

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <future>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -17,34 +17,27 @@ namespace {
 constexpr std::uint64_t kStepsOfVote = 8;
 constexpr std::size_t kRowsOfWrite = 1 << 16;
 
-std::uint64_t row_of(std::size_t group, int table, std::int64_t key) {
-  return ps::key_hash(key ^
-                      static_cast<std::int64_t>((group << 32 | static_cast<std::size_t>(table)) << 20)) |
-         1U;
-}
+/// Calls `done` when two parts have ended, with the first error.
+class Both {
+ public:
+  explicit Both(HomedRows::Done done) : done_(std::move(done)) {}
+  void end(ErrorPtr error) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (error && !error_) error_ = std::move(error);
+      if (--open_ > 0) return;
+    }
+    done_(error_);
+  }
+
+ private:
+  const HomedRows::Done done_;
+  std::mutex mutex_;
+  ErrorPtr error_;
+  int open_ = 2;
+};
 
 }  // namespace
-
-void HomedRows::Rows::add(std::uint64_t row) {
-  if (4 * ++used_ > places_.size()) {
-    std::vector<std::uint64_t> old = std::exchange(places_, {});
-    places_.resize(std::bit_ceil(std::max<std::size_t>(64, 8 * used_)), 0);
-    used_ = 1;
-    for (const std::uint64_t its : old)
-      if (its != 0) add(its);
-  }
-  std::size_t at = (row >> 8) & (places_.size() - 1);
-  while (places_[at] != 0) at = (at + 1) & (places_.size() - 1);
-  places_[at] = row;
-}
-
-bool HomedRows::Rows::has(std::uint64_t row) const {
-  if (places_.empty()) return false;
-  std::size_t at = (row >> 8) & (places_.size() - 1);
-  for (; places_[at] != 0; at = (at + 1) & (places_.size() - 1))
-    if (places_[at] == row) return true;
-  return false;
-}
 
 HomedRows::HomedRows(std::shared_ptr<ps::PsClient> servers, std::vector<ps::HomeRows::Options> groups,
                      std::chrono::nanoseconds deadline)
@@ -65,67 +58,94 @@ std::byte* HomedRows::memory(std::size_t group, Accelerator* device) {
   return its.get();
 }
 
-/// REQUIRES: mutex_.
-bool HomedRows::asks_for_leaving(std::uint64_t step) const {
-  if (leaving_.empty()) return false;
-  for (std::size_t g = 0; g < groups_.size(); ++g)
-    if (groups_[g]->asks_for(step, [&](int table, std::int64_t key) {
-          return std::ranges::any_of(leaving_,
-                                     [&](const auto& its) { return its.second.has(row_of(g, table, key)); });
-        }))
-      return true;
-  return false;
+/// The newest first.
+std::vector<std::shared_ptr<HomedRows::Left>> HomedRows::under_way() const {
+  const std::lock_guard lock(mutex_);
+  return {left_.rbegin(), left_.rend()};
 }
 
-/// REQUIRES: mutex_.
-void HomedRows::note_leaving(std::uint64_t step) {
-  Rows rows;
-  bool any = false;
-  for (std::size_t g = 0; g < groups_.size(); ++g)
-    groups_[g]->for_leaving(step, [&](int table, std::int64_t key) {
-      rows.add(row_of(g, table, key));
-      any = true;
+ps::PullRequest HomedRows::plan(std::uint64_t step, std::span<const ps::OrderedKeys> keys, Left& left,
+                                std::vector<Return>& returns) {
+  const std::vector<std::shared_ptr<Left>> before = under_way();
+  ps::PullRequest request;
+  request.slots = true;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    // Of rows that left more than once the newest copy counts.
+    const auto find = [&](int table, std::int64_t key) -> std::optional<Return> {
+      for (const std::shared_ptr<Left>& its : before)
+        if (const auto swap = its->rows[g].find(table, key)) return Return{its, g, *swap, 0};
+      return std::nullopt;
+    };
+    request.ordered.push_back(groups_[g]->plan(
+        step, keys[g], [&](int table, std::int64_t key) { return find(table, key).has_value(); }));
+    for (const ps::HomeRows::Returning& row : groups_[g]->returning(step)) {
+      returns.push_back(*find(row.table, row.key));
+      returns.back().swap = row.swap;
+    }
+    groups_[g]->for_leaving(step, [&](int table, std::int64_t key, std::size_t swap) {
+      left.rows[g].add(table, key, swap);
+      left.again = left.again || find(table, key).has_value();
     });
-  if (any) leaving_.emplace(step, std::move(rows));
+  }
+  return request;
 }
 
 void HomedRows::begin(std::uint64_t step, std::span<const ps::OrderedKeys> keys, float* vote, Done done,
                       const WaitContext& wait) {
-  ps::PullRequest request;
-  request.slots = true;
-  bool lacks = false;
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    request.ordered.push_back(groups_[g]->plan(step, keys[g]));
-    lacks = lacks || std::ranges::any_of(request.ordered.back().keys.counts, [](auto n) { return n > 0; });
-  }
+  auto left = std::make_shared<Left>(groups_.size());
+  std::vector<Return> returns;
+  ps::PullRequest request = plan(step, keys, *left, returns);
   *vote = 0;
+  const bool lacks = std::ranges::any_of(request.ordered, [](const ps::OrderedPull& its) {
+    return std::ranges::any_of(its.keys.counts, [](auto n) { return n > 0; });
+  });
   if (lacks || step >= asked_ + kStepsOfVote || step < asked_) {
     request.stop_vote = vote;
     asked_ = step;
   }
-  const auto pull = [servers = servers_, request = std::move(request), done = std::move(done),
-                     wait](ErrorPtr error) {
-    if (error) return done(std::move(error));
-    servers->pull_async(request, done, wait);
-  };
   ErrorPtr failed;
-  std::shared_ptr<Parked> parked;
   {
     const std::lock_guard lock(mutex_);
     failed = failed_;
-    const bool waits = !failed && asks_for_leaving(step);
-    note_leaving(step);
-    if (waits) {
-      parked = std::make_shared<Parked>();
-      parked->pull = pull;
-      parked_.emplace(step, parked);
+    if (std::ranges::any_of(left->rows, [](const ps::LeftRows& its) { return !its.empty(); })) {
+      left_.push_back(left);
+      to_swap_.emplace(step, left);
     }
   }
-  if (!parked) return pull(std::move(failed));
+  pull(step, std::move(request), std::move(returns), std::move(failed), std::move(done), wait);
+}
+
+/// Beside what the servers send, rows come back that the swaps of steps before have brought, or bring yet.
+void HomedRows::pull(std::uint64_t step, ps::PullRequest request, std::vector<Return> returns,
+                     ErrorPtr failed, Done done, const WaitContext& wait) {
+  if (failed) return done(std::move(failed));
+  if (returns.empty()) return servers_->pull_async(std::move(request), std::move(done), wait);
+  auto both = std::make_shared<Both>(std::move(done));
+  servers_->pull_async(
+      std::move(request), [both](ErrorPtr error) { both->end(std::move(error)); }, wait);
+  const auto parked = std::make_shared<Parked>();
+  parked->returns = std::move(returns);
+  parked->ended = [both](ErrorPtr error) { both->end(std::move(error)); };
+  bool waits = false;
+  {
+    const std::lock_guard lock(mutex_);
+    waits = std::ranges::any_of(parked->returns, [](const Return& its) { return its.from->written.empty(); });
+    if (waits) parked_.emplace(step, parked);
+  }
+  if (!waits) {
+    take_back(step, parked->returns);
+    return parked->ended(nullptr);
+  }
   // Without the lock: a step that has been given up calls at once.
   parked->on_stop.emplace(wait.stop, [weak = weak_from_this(), step] {
     if (const auto self = weak.lock()) std::static_pointer_cast<HomedRows>(self)->give_up(step);
   });
+}
+
+/// REQUIRES: those steps have swapped, so that nobody writes their copies any more.
+void HomedRows::take_back(std::uint64_t step, const std::vector<Return>& returns) const {
+  for (const Return& its : returns)
+    groups_[its.group]->put_back(step, its.swap, its.from->written[its.group]->row_of(its.swap_from));
 }
 
 void HomedRows::give_up(std::uint64_t step) {
@@ -138,7 +158,7 @@ void HomedRows::give_up(std::uint64_t step) {
     }
   }
   if (parked)
-    parked->pull(make_error(ErrorCode::Cancelled, "a pull of rows that go back to the servers: cancelled"));
+    parked->ended(make_error(ErrorCode::Cancelled, "rows that left in a step that has ended: cancelled"));
 }
 
 void HomedRows::write(const std::vector<std::shared_ptr<ps::HomeRows::Written>>& rows, Done done,
@@ -150,41 +170,74 @@ void HomedRows::write(const std::vector<std::shared_ptr<ps::HomeRows::Written>>&
 }
 
 void HomedRows::leave(std::uint64_t step, Done done) {
-  std::vector<std::shared_ptr<ps::HomeRows::Written>> rows;
-  for (const auto& group : groups_)
-    if (auto its = group->leaving(step); !its->empty()) rows.push_back(std::move(its));
-  if (!rows.empty())
-    write(
-        rows,
-        [self = std::static_pointer_cast<HomedRows>(shared_from_this()), step](ErrorPtr error) {
-          self->arrived(step, std::move(error));
-        },
-        WaitContext::with_timeout(deadline_));
+  std::vector<std::shared_ptr<ps::HomeRows::Written>> written;
+  for (const auto& group : groups_) written.push_back(group->leaving(step));
+  std::shared_ptr<Left> left;
+  std::map<std::uint64_t, std::shared_ptr<Parked>> ready;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto its = to_swap_.find(step); its != to_swap_.end()) {
+      left = std::move(its->second);
+      to_swap_.erase(its);
+      left->written = std::move(written);
+      left->waits = left->again && left_.front() != left;
+    }
+    for (auto its = parked_.begin(); left && its != parked_.end();) {
+      const bool has_all = std::ranges::none_of(its->second->returns,
+                                                [](const Return& row) { return row.from->written.empty(); });
+      const auto next = std::next(its);
+      if (has_all) ready.insert(parked_.extract(its));
+      its = next;
+    }
+  }
+  for (const auto& [waiting, parked] : ready) {
+    take_back(waiting, parked->returns);
+    parked->ended(nullptr);
+  }
+  if (left && !left->waits) send(left);
   done(nullptr);
 }
 
-void HomedRows::arrived(std::uint64_t step, ErrorPtr error) {
-  std::vector<std::shared_ptr<Parked>> next;
+/// REQUIRES: its step has swapped.
+void HomedRows::send(const std::shared_ptr<Left>& left) {
+  std::vector<std::shared_ptr<ps::HomeRows::Written>> rows;
+  for (const auto& its : left->written)
+    if (!its->empty()) rows.push_back(its);
+  write(
+      rows,
+      [self = std::static_pointer_cast<HomedRows>(shared_from_this()), left](ErrorPtr error) {
+        self->arrived(left, std::move(error));
+      },
+      WaitContext::with_timeout(deadline_));
+}
+
+void HomedRows::arrived(const std::shared_ptr<Left>& left, ErrorPtr error) {
+  std::map<std::uint64_t, std::shared_ptr<Parked>> given_up;
+  std::shared_ptr<Left> next;
   {
     const std::lock_guard lock(mutex_);
+    left->arrived = true;
+    // What clear() has forgotten says nothing of what came behind it.
+    if (std::ranges::find(left_, left) == left_.end()) return;
     if (error && !failed_) failed_ = error;
-    leaving_.erase(step);
-    while (!parked_.empty() &&
-           (failed_ || leaving_.empty() || leaving_.begin()->first >= parked_.begin()->first)) {
-      next.push_back(std::move(parked_.begin()->second));
-      parked_.erase(parked_.begin());
-    }
+    // In the order of steps, so that an older copy of a row is never the newest here.
+    while (!left_.empty() && left_.front()->arrived) left_.pop_front();
+    if (failed_)
+      given_up.swap(parked_);
+    else if (!left_.empty() && std::exchange(left_.front()->waits, false))
+      next = left_.front();
     error = failed_;
   }
   arrived_.notify_all();
-  for (const auto& parked : next) parked->pull(error);
+  for (const auto& [step, parked] : given_up) parked->ended(error);
+  if (next) send(next);
 }
 
 void HomedRows::flush(std::uint64_t step, const Read& read, const WaitContext& wait) {
   {
     std::unique_lock lock(mutex_);
     const bool all = arrived_.wait_until(lock, wait.stop, wait.deadline,
-                                         [this] { return leaving_.empty() || failed_ != nullptr; });
+                                         [this] { return left_.empty() || failed_ != nullptr; });
     if (failed_) throw_error(*failed_);
     if (!all) throw DeadlineExceeded("[ps] rows that go back to the servers have not arrived in time");
   }
@@ -208,7 +261,8 @@ void HomedRows::clear() {
   for (const auto& group : groups_) group->clear();
   const std::lock_guard lock(mutex_);
   asked_ = 0;
-  leaving_.clear();
+  left_.clear();
+  to_swap_.clear();
 }
 
 ps::CacheCounts HomedRows::counts() const {

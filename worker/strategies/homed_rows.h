@@ -1,8 +1,9 @@
-// The rows of a job's sparse tables on servers whose only worker is their home (ps/client/home_rows.h): their
-// newest values are in variables of this process, and of the servers alone what has no room here. A step
-// pulls the rows that it lacks while the step before runs, and sends those that made room. Nobody else
-// changes a row, so no step waits for the update of another. Before the servers are to know all rows, as for
-// a checkpoint, flush() brings them up to date.
+// The rows of sparse tables on servers whose home this worker is (ps/client/home_rows.h): their newest values
+// are in variables of this process, and of the servers alone what has no room here. A step pulls the rows
+// that it lacks while the step before runs, and sends those that made room. Nobody else changes a row, so no
+// step waits for the update of another. A row that is asked for again while it is on its way to the servers
+// comes from the copy that is sent. Before the servers are to know all rows, as for a checkpoint, flush()
+// brings them up to date.
 //
 // Thread rule: begin() of one thread, leave() of one thread, in the order of steps; flush() and clear()
 // between steps; the rest from any thread.
@@ -10,6 +11,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -22,6 +24,7 @@
 
 #include "base/wait_context.h"
 #include "ps/client/home_rows.h"
+#include "ps/client/left_rows.h"
 #include "ps/client/ps_client.h"
 #include "worker/strategies/kept_rows.h"
 
@@ -45,6 +48,7 @@ class HomedRows : public KeptRows {
   std::byte* memory(std::size_t group, Accelerator* device);
 
   /// The step's rows are planned, and those that are not here come to its blocks. `vote`: as of a pull.
+  /// `done`: they are there.
   void begin(std::uint64_t step, std::span<const ps::OrderedKeys> keys, float* vote, Done done,
              const WaitContext& wait);
   /// The step's swaps have been made: what made room goes to the servers. `done`: the blocks are free.
@@ -58,27 +62,36 @@ class HomedRows : public KeptRows {
   std::string text() const override;
 
  private:
-  /// Rows on their way, by group, table and key; others may seem to be in it.
-  class Rows {
-   public:
-    void add(std::uint64_t row);
-    bool has(std::uint64_t row) const;
-
-   private:
-    std::vector<std::uint64_t> places_;
-    std::size_t used_ = 0;
+  /// What left in a step, until the servers have it.
+  struct Left {
+    explicit Left(std::size_t groups) : rows(groups) {}
+    std::vector<ps::LeftRows> rows;  // by group
+    bool again = false;              // some are in one before it, too: the servers get them in that order
+    // Guarded by mutex_.
+    std::vector<std::shared_ptr<ps::HomeRows::Written>> written = {};  // by group, once the step has swapped
+    bool waits = false, arrived = false;
   };
-
-  /// A step's pull that waits for rows of steps before to arrive, or for its step to be given up: one that
-  /// has failed sends nothing.
+  /// A row that a step needs and that left in one before it.
+  struct Return {
+    std::shared_ptr<Left> from;
+    std::size_t group, swap_from, swap;
+  };
+  /// A step that waits for the swaps of steps before to give it rows, or for its own end: one that has failed
+  /// swaps nothing.
   struct Parked {
-    std::function<void(ErrorPtr)> pull;
-    std::optional<std::stop_callback<std::function<void()>>> on_stop;
+    std::vector<Return> returns;
+    Done ended;
+    std::optional<std::stop_callback<std::function<void()>>> on_stop = {};
   };
 
-  bool asks_for_leaving(std::uint64_t step) const;
-  void note_leaving(std::uint64_t step);
-  void arrived(std::uint64_t step, ErrorPtr error);
+  std::vector<std::shared_ptr<Left>> under_way() const;
+  ps::PullRequest plan(std::uint64_t step, std::span<const ps::OrderedKeys> keys, Left& left,
+                       std::vector<Return>& returns);
+  void pull(std::uint64_t step, ps::PullRequest request, std::vector<Return> returns, ErrorPtr failed,
+            Done done, const WaitContext& wait);
+  void take_back(std::uint64_t step, const std::vector<Return>& returns) const;
+  void send(const std::shared_ptr<Left>& left);
+  void arrived(const std::shared_ptr<Left>& left, ErrorPtr error);
   void give_up(std::uint64_t step);
   void write(const std::vector<std::shared_ptr<ps::HomeRows::Written>>& rows, Done done,
              const WaitContext& wait);
@@ -89,7 +102,8 @@ class HomedRows : public KeptRows {
   std::vector<std::shared_ptr<std::byte[]>> memories_;  // by group; guarded by mutex_
   mutable std::mutex mutex_;
   std::condition_variable_any arrived_;
-  std::map<std::uint64_t, Rows> leaving_;                    // by step; guarded by mutex_
+  std::deque<std::shared_ptr<Left>> left_;                   // in the order of steps; guarded by mutex_
+  std::map<std::uint64_t, std::shared_ptr<Left>> to_swap_;   // by step; guarded by mutex_
   std::map<std::uint64_t, std::shared_ptr<Parked>> parked_;  // by step; guarded by mutex_
   ErrorPtr failed_;          // of a row that did not arrive; guarded by mutex_
   std::uint64_t asked_ = 0;  // when servers were last asked for their votes; of begin()

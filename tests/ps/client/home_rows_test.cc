@@ -6,13 +6,16 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <deque>
 #include <map>
+#include <memory>
 #include <random>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "ps/client/left_rows.h"
 #include "ps/client/ordered_keys.h"
 
 namespace braid::ps {
@@ -68,7 +71,9 @@ class World {
   const std::map<Key, std::uint32_t>& last_uses() const { return last_uses_; }
 
   void plan(std::uint64_t step, const Batch& batch) {
-    const OrderedPull pull = home_.plan(step, batch.ordered());
+    const OrderedPull pull = home_.plan(step, batch.ordered(), [&](int table, std::int64_t key) {
+      return on_the_way_.contains({table, key});
+    });
     std::size_t at = 0;
     for (std::size_t c = 0; c < pull.keys.counts.size(); ++c)
       for (std::int64_t i = 0; i < pull.keys.counts[c]; ++i, ++at) {
@@ -77,12 +82,23 @@ class World {
         pull.rows[at * kHomeWidth] = servers_[key];
         pull.rows[at * kHomeWidth + 1] = static_cast<float>(key.second);
       }
-    home_.for_leaving(step, [&](int table, std::int64_t key) { on_the_way_.insert({table, key}); });
+    for (const HomeRows::Returning& row : home_.returning(step)) {
+      const Left& left = on_the_way_.at({row.table, row.key});
+      ASSERT_EQ(left.row.size(), kHomeWidth) << "its step has not swapped";
+      EXPECT_GE(row.swap, at) << "what is pulled comes first";
+      home_.put_back(step, row.swap, left.row.data());
+      ++returned_;
+    }
+    home_.for_leaving(step, [&](int table, std::int64_t key, std::size_t) {
+      on_the_way_[{table, key}] = {step, {}};
+    });
   }
+  int returned() const { return returned_; }
   /// Whether a step may ask for these already.
   bool can_plan(const Batch& batch) const {
     for (const Key& key : keys(batch))
-      if (on_the_way_.contains(key)) return false;
+      if (const auto at = on_the_way_.find(key); at != on_the_way_.end() && at->second.row.empty())
+        return false;
     return true;
   }
   std::vector<Key> keys(const Batch& batch) const {
@@ -115,9 +131,21 @@ class World {
       row[0] += 1;
       ++uses_[all[i]];
     }
-    take(*home_.leaving(step));
+    const auto left = home_.leaving(step);
+    home_.for_leaving(step, [&](int table, std::int64_t key, std::size_t swap) {
+      on_the_way_[{table, key}].row.assign(left->row_of(swap), left->row_of(swap) + kHomeWidth);
+    });
+    sent_.emplace_back(step, left);
+  }
+  /// What was sent is with the servers, but for the last `but`.
+  void arrive(std::size_t but = 0) {
+    for (; sent_.size() > but; sent_.pop_front()) {
+      take(*sent_.front().second);
+      std::erase_if(on_the_way_, [&](const auto& its) { return its.second.step == sent_.front().first; });
+    }
   }
   void flush(std::uint64_t step) {
+    arrive();
     const auto dirty = home_.dirty();
     take(*home_.written(dirty, [&](std::int32_t table, std::uint32_t slot, float* out) {
       std::copy_n(variable(table, static_cast<std::int32_t>(slot)), kHomeWidth, out);
@@ -147,7 +175,6 @@ class World {
         EXPECT_EQ(row[1], static_cast<float>(key.second));
         servers_[key] = row[0];
         last_uses_[key] = std::bit_cast<std::uint32_t>(row[kHomeWidth]);
-        on_the_way_.erase(key);
       }
   }
 
@@ -156,13 +183,20 @@ class World {
   std::vector<std::vector<float>> variables_;
   std::map<Key, float> servers_, uses_;
   std::map<Key, std::uint32_t> last_uses_;
-  std::set<Key> on_the_way_;
+  /// The row is empty until that step has swapped.
+  struct Left {
+    std::uint64_t step = 0;
+    std::vector<float> row;
+  };
+  std::map<Key, Left> on_the_way_;
+  std::deque<std::pair<std::uint64_t, std::shared_ptr<HomeRows::Written>>> sent_;
+  int returned_ = 0;
 };
 
-/// Steps are planned up to one ahead of the one that runs.
-void expect_newest_rows(std::vector<std::int64_t> slots, int ids, ThreadPool* pool) {
+/// Steps are planned ahead of the one that runs, and what left arrives later.
+void expect_newest_rows(std::vector<std::int64_t> slots, int ids, ThreadPool* pool, std::size_t steps_ahead) {
   std::mt19937_64 random(7);
-  World world(slots, slots.size() * static_cast<std::size_t>(ids), 2, pool);
+  World world(slots, slots.size() * static_cast<std::size_t>(ids), steps_ahead + 1, pool);
   std::vector<Batch> batches;
   const int steps = 400;
   for (int s = 0; s < steps; ++s) {
@@ -178,10 +212,11 @@ void expect_newest_rows(std::vector<std::int64_t> slots, int ids, ThreadPool* po
       for (; ran < planned; ++ran) world.run(ran, batches[ran]);
     world.plan(planned, batches[planned]);
     if (::testing::Test::HasFatalFailure()) return;
-    if (planned - ran >= 1) {
+    if (planned - ran >= steps_ahead) {
       world.run(ran, batches[ran]);
       ++ran;
     }
+    world.arrive(random() % 4);
     if (planned % 97 == 0) {
       for (; ran <= planned; ++ran) world.run(ran, batches[ran]);
       world.flush(planned + 1);
@@ -191,16 +226,18 @@ void expect_newest_rows(std::vector<std::int64_t> slots, int ids, ThreadPool* po
   world.flush(batches.size());
   EXPECT_GT(world.home().counts().evictions, 0U);
   EXPECT_GT(world.home().counts().hits, 0U);
+  EXPECT_GT(world.returned(), 0);
   EXPECT_EQ(world.servers().size(), world.last_uses().size());
 }
 
 TEST(HomeRowsTest, AStepHasTheNewestValuesOfItsRows) {
   for (const std::int64_t slots : {8, 9, 20, 100}) {
     SCOPED_TRACE(slots);
-    expect_newest_rows({slots, slots + 3}, 8, nullptr);
+    expect_newest_rows({slots, slots + 3}, 8, nullptr, 1);
+    expect_newest_rows({slots, slots + 3}, 8, nullptr, 3);
   }
   ThreadPool pool(3);
-  expect_newest_rows({12, 12, 40}, 12, &pool);
+  expect_newest_rows({12, 12, 40}, 12, &pool, 2);
 }
 
 TEST(HomeRowsTest, RowsThatWereNotUsedSinceTheServersKnewThemDoNotGoBack) {
@@ -210,23 +247,42 @@ TEST(HomeRowsTest, RowsThatWereNotUsedSinceTheServersKnewThemDoNotGoBack) {
   world.flush(1);
   world.plan(1, ordered({{1, 9}}));  // 2 makes room, or another of the old
   int left = 0;
-  world.home().for_leaving(1, [&](int, std::int64_t) { ++left; });
+  world.home().for_leaving(1, [&](int, std::int64_t, std::size_t) { ++left; });
   EXPECT_EQ(left, 0);
   EXPECT_EQ(world.home().counts().evictions, 1U);
   world.run(1, ordered({{1, 9}}));
   EXPECT_EQ(world.home().dirty().size(), 2U);
 }
 
-TEST(HomeRowsTest, RowsThatLeaveAreAskedForOnlyWhenTheyHaveGone) {
+TEST(HomeRowsTest, RowsThatAreOnTheirWayAreNotPulled) {
   World world({2}, 2, 2, nullptr);
   world.plan(0, ordered({{1, 2}}));
   world.run(0, ordered({{1, 2}}));
   world.plan(1, ordered({{3, 4}}));
-  const auto leaves = [](int table, std::int64_t key) { return table == 0 && key == 1; };
-  EXPECT_FALSE(world.home().asks_for(1, leaves));
+  EXPECT_FALSE(world.can_plan(ordered({{1, 3}}))) << "1 has not left yet";
   world.run(1, ordered({{3, 4}}));
   world.plan(2, ordered({{1, 3}}));
-  EXPECT_TRUE(world.home().asks_for(2, leaves));
+  EXPECT_EQ(world.returned(), 1);
+  world.run(2, ordered({{1, 3}}));
+  world.plan(3, ordered({{4, 9}}));  // 1 leaves again, before the servers have it from its first time
+  world.arrive(2);
+  world.run(3, ordered({{4, 9}}));
+  world.plan(4, ordered({{1, 9}}));
+  world.run(4, ordered({{1, 9}}));
+  world.flush(5);
+}
+
+TEST(LeftRowsTest, ARowIsFoundByTableAndKey) {
+  LeftRows rows;
+  EXPECT_TRUE(rows.empty());
+  EXPECT_EQ(rows.find(0, 5), std::nullopt);
+  for (std::size_t i = 0; i < 1000; ++i)
+    rows.add(static_cast<int>(i % 3), static_cast<std::int64_t>(i / 3) * 64, i);
+  for (std::size_t i = 0; i < 1000; ++i)
+    EXPECT_EQ(rows.find(static_cast<int>(i % 3), static_cast<std::int64_t>(i / 3) * 64), i);
+  EXPECT_EQ(rows.find(3, 64), std::nullopt);
+  EXPECT_EQ(rows.find(0, 65), std::nullopt);
+  EXPECT_FALSE(rows.empty());
 }
 
 TEST(HomeRowsTest, RoomIsSharedByWhatAStepMayName) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <future>
 #include <stop_token>
 #include <vector>
@@ -43,30 +44,41 @@ class HomedRowsTest : public ::testing::Test {
         WaitContext::with_timeout(seconds(30), std::move(stop)));
     return ended->get_future();
   }
-  void leave(std::uint64_t step) {
+  /// What leaves is all `value`, or what the step before has left there.
+  void swap(std::uint64_t step, float value) {
+    const HomeBlock block = home_block(homed_->group(0).layout(), homed_->memory(0, nullptr), step);
+    std::fill_n(block.out, 2 * 4, last_);
+    last_ = value;
     homed_->leave(step, [](const ErrorPtr&) {});
+  }
+  /// The last row that comes with that step.
+  float comes(std::uint64_t step) {
+    const HomeBlock block = home_block(homed_->group(0).layout(), homed_->memory(0, nullptr), step);
+    return block.in[(block.counts[1] - 1) * 4];
   }
 
   ps::Cluster cluster_{{}};
   std::shared_ptr<ps::PsClient> client_ = cluster_.client(0);
   std::shared_ptr<HomedRows> homed_;
   float vote_ = 0;
+  float last_ = 0;
 };
 
-TEST_F(HomedRowsTest, APullWaitsForItsRowsToArrive) {
+TEST_F(HomedRowsTest, ARowThatLeftInAStepBeforeComesWithItsSwap) {
   ASSERT_EQ(begin(0, {1, 2}).get(), nullptr);
-  leave(0);
+  swap(0, 10);
   ASSERT_EQ(begin(1, {3, 4}).get(), nullptr);
   auto waiting = begin(2, {1, 3});
   EXPECT_EQ(waiting.wait_for(seconds(0)), std::future_status::timeout);
-  leave(1);
+  swap(1, 20);
   EXPECT_EQ(waiting.get(), nullptr);
+  EXPECT_EQ(comes(2), 10.0F);
 }
 
-TEST_F(HomedRowsTest, APullThatWaitsForAStepThatFailedEndsWithItsOwn) {
+TEST_F(HomedRowsTest, AStepThatNeedsRowsOfOneThatFailedEndsWithItsOwn) {
   ASSERT_EQ(begin(0, {1, 2}).get(), nullptr);
-  leave(0);
-  ASSERT_EQ(begin(1, {3, 4}).get(), nullptr);  // fails, and sends nothing
+  swap(0, 10);
+  ASSERT_EQ(begin(1, {3, 4}).get(), nullptr);  // fails, and swaps nothing
   std::stop_source stop;
   auto waiting = begin(2, {1, 3}, stop.get_token());
   EXPECT_EQ(waiting.wait_for(seconds(0)), std::future_status::timeout);
@@ -77,6 +89,41 @@ TEST_F(HomedRowsTest, APullThatWaitsForAStepThatFailedEndsWithItsOwn) {
   auto late = begin(3, {1, 4}, stop.get_token());
   ASSERT_EQ(late.wait_for(seconds(20)), std::future_status::ready);
   EXPECT_EQ(late.get()->code, ErrorCode::Cancelled);
+}
+
+/// As behind a trial: what it has sent may arrive when the job's own steps run.
+TEST_F(HomedRowsTest, WhatArrivesLateSaysNothingOfStepsBehindAClear) {
+  ASSERT_EQ(begin(0, {1, 2}).get(), nullptr);
+  swap(0, 10);
+  ASSERT_EQ(begin(1, {3, 4}).get(), nullptr);
+  swap(1, 20);
+  homed_->clear();
+  ASSERT_EQ(begin(0, {1, 2}).get(), nullptr);
+  swap(0, 30);
+  ASSERT_EQ(begin(1, {3, 4}).get(), nullptr);
+  auto waiting = begin(2, {1, 3});
+  EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout)
+      << "step 1 has not swapped, whatever of it arrived before";
+  swap(1, 40);
+  EXPECT_EQ(waiting.get(), nullptr);
+  EXPECT_EQ(comes(2), 30.0F);
+}
+
+TEST_F(HomedRowsTest, ServersHaveTheNewestOfARowThatLeftTwice) {
+  ASSERT_EQ(begin(0, {1, 2}).get(), nullptr);
+  swap(0, 10);
+  ASSERT_EQ(begin(1, {3, 4}).get(), nullptr);
+  swap(1, 20);
+  ASSERT_EQ(begin(2, {1, 3}).get(), nullptr);
+  swap(2, 30);
+  ASSERT_EQ(begin(3, {4, 5}).get(), nullptr);
+  swap(3, 40);
+  homed_->flush(
+      4, [](std::size_t, std::int32_t, std::uint32_t, float* out) { std::fill_n(out, 4, 50.0F); },
+      ps::soon());
+  homed_->clear();
+  ASSERT_EQ(begin(0, {1, 3}).get(), nullptr);
+  EXPECT_EQ(comes(0), 30.0F);
 }
 
 }  // namespace
