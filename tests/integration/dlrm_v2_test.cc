@@ -111,6 +111,7 @@ TEST_F(DlrmV2Test, RowWiseAdagradLosesTheSameUnderEveryStrategy) {
        {std::tuple{"ps", Cluster::Shape{2, 2}, std::vector<std::string>{"strategy.kind=PS"}, 1e-5},
         {"ps_cached", {2, 2}, {"strategy.kind=PS", "strategy.ps.cache_rows=100000"}, 1e-5},
         {"ps_allreduce", {2, 1}, {"strategy.kind=PS_ALLREDUCE"}, 1e-5},
+        {"homes", {2, 2}, {"strategy.kind=PS_ALLREDUCE", "strategy.ps.cache_rows=100000"}, 1e-5},
         {"own_plan", {2, 0}, {"strategy.kind=HYBRID"}, 1e-6},
         {"rows", {3, 0}, {"strategy.kind=HYBRID", "strategy.hybrid.table=match: '.*' plan: ROW"}, 1e-6},
         {"sums",

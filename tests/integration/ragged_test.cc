@@ -112,6 +112,8 @@ TEST_F(RaggedJobTest, BatchesOfEmptyListsMoveNoRow) {
        {std::tuple{"server", Cluster::Shape{1, 1}, std::vector<std::string>{"strategy.kind=PS"}},
         {"servers", {2, 2}, {"strategy.kind=PS"}},
         {"cached", {2, 2}, {"strategy.kind=PS", "strategy.ps.cache_rows=1000"}},
+        {"homes", {2, 2}, {"strategy.kind=PS_ALLREDUCE", "strategy.ps.cache_rows=4"}},
+        {"three_homes", {3, 1}, {"strategy.kind=PS_ALLREDUCE", "strategy.ps.cache_rows=1000"}},
         {"copies", {2, 0}, {"strategy.kind=HYBRID"}},
         {"lists", {3, 0}, {"strategy.kind=HYBRID", "strategy.hybrid.table=match: '.*' plan: ROW"}},
         {"all_ids",

@@ -24,6 +24,7 @@
 #include "ps/client/queue_link.h"
 #include "worker/elastic/elastic_world.h"
 #include "worker/job/elastic.h"
+#include "worker/job/homes.h"
 #include "worker/job/job.h"
 #include "worker/job/mesh.h"
 #include "worker/process/security.h"
@@ -260,6 +261,11 @@ Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const Accelerat
   options.rendezvous = impl_->rendezvous.get();
   peers_.communicator = comm::make_communicator(options, wait);
   log_info("communicator: {} of {} ranks", peers_.communicator->backend(), peers_.world);
+  if (!has_homes_of_rows(job, peers_.world)) return;
+  comm::CommunicatorOptions homes = options;
+  homes.backend = comm::Backend::Ring;
+  homes.ring.name = "homes";
+  homes_ = comm::make_communicator(homes, wait);
 }
 
 Peers Bootstrap::replica(int index, const Accelerator* device, const WaitContext& wait) const {

@@ -20,8 +20,9 @@ class Accelerator;
 }
 
 namespace braid::comm {
+class Communicator;
 struct Security;
-}
+}  // namespace braid::comm
 
 namespace braid::worker {
 
@@ -60,6 +61,8 @@ class Bootstrap {
   Peers replica(int index, const Accelerator* device, const WaitContext& wait) const;
   /// Of an elastic job: what makes its worlds, and fills the peers for each; else null.
   ElasticWorld* elastic() const;
+  /// Between the hosts of workers that has_homes_of_rows() names; else null.
+  const std::shared_ptr<comm::Communicator>& homes() const { return homes_; }
 
  private:
   struct Impl;
@@ -68,6 +71,7 @@ class Bootstrap {
 
   std::unique_ptr<Impl> impl_;
   Peers peers_;
+  std::shared_ptr<comm::Communicator> homes_;
 };
 
 }  // namespace braid::worker

@@ -33,6 +33,7 @@
 #include "worker/run/job_report.h"
 #include "worker/run/run_directory.h"
 #include "worker/run/trainer.h"
+#include "worker/strategies/home_link.h"
 #include "worker/watch/monitor.h"
 #include "worker/watch/page_access.h"
 #include "worker/watch/progress.h"
@@ -150,6 +151,8 @@ class WorkerRole {
     TrainOptions its = train_options(options_);
     its.elastic = elastic;
     const Peers& peers = bootstrap_->peers();
+    if (bootstrap_->homes())
+      part.runtime().services().provide(std::make_shared<HomeLink>(HomeLink{bootstrap_->homes()}));
     const TrainResult result =
         or_say_what_to_start_again(peers, options_, [&] { return part.train(its, peers); });
     if (result.exit == kExitTerminated && result.steps == 0) tell_of_early_stop(peers);

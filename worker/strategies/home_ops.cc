@@ -9,6 +9,7 @@
 #include "engine/ops/common/home_swap.h"
 #include "engine/ops/common/shape_rules.h"
 #include "worker/strategies/exchange_op.h"
+#include "worker/strategies/home_keys.h"
 #include "worker/strategies/homed_rows.h"
 #include "worker/strategies/ordered_groups.h"
 #include "worker/strategies/step_services.h"
@@ -72,6 +73,7 @@ PreparedKernel prepare_home_leave(const PrepareContext& c) {
 }  // namespace
 
 void register_home_ops(OpRegistry& registry) {
+  register_home_keys(registry);
   OpDef rows = exchange_op("braid.PsHomeRows", Lane::Pull);
   rows.min_inputs = 2;
   rows.infer = [](InferContext& c) {

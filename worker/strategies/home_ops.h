@@ -1,4 +1,5 @@
-// Ops of a step whose worker is the home of its sparse tables' rows (home_tables.h):
+// Ops of a step whose worker is the home of its sparse tables' rows (home_tables.h), beside that of
+// home_keys.h:
 //
 //   braid.PsHomeRows(keys, counts, of each group) -> ready, votes: plans the step and pulls what it lacks
 //   braid.PsHomeSwap(ready, places of each list, variables) -> rows of each list, done: engine/ops/common/

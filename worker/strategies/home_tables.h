@@ -1,9 +1,14 @@
-// Sparse tables on servers whose rows have their home with the job's only worker. In the place of a table of
-// all rows the step has a variable with room for some, "ps_home/<table>", whose rows the batch's ids are
-// turned into; lookups, gradients and updates are those of one process:
+// Sparse tables on servers whose rows have their home with the job's workers. In the place of a table of all
+// rows a worker has a variable with room for some, "ps_home/<table>", whose rows ids are turned into. The
+// job's only worker is the home of all rows; lookups, gradients and updates are those of one process:
 //
 //   ids -> PsKeys (in the stage) -> PsHomeRows -> PsHomeSwap -> rows of the ids -> gathers, updates
 //                                                       └────── PsHomeLeave
+//
+// Several workers are each the home of the rows of their part, as under HYBRID with plan ROW, whose exchanges
+// of rows and gradients they have (hybrid_rewrite.h). The ids of all workers come before the step runs:
+//
+//   ids -> BucketIds (in the stage) -> HomeKeys -> PsHomeRows -> PsHomeSwap -> rows of all workers' ids
 //
 // Nothing of a step waits for the servers but for rows that are not here, which come while the step before
 // runs (homed_rows.h). Thread rule: as Strategy.
@@ -21,6 +26,7 @@
 #include "engine/exec/runtime.h"
 #include "ps/client/ps_client.h"
 #include "worker/step/training_graph.h"
+#include "worker/strategies/hybrid_rewrite.h"
 
 namespace braid::worker {
 
@@ -38,23 +44,35 @@ class HomeTables {
     int servers = 1;
     std::int64_t rows = 0;   // that have room, of all tables of one width
     std::int64_t steps = 2;  // in flight
+    int rank = 0, world = 1;
   };
-  /// By gather, how many ids it has in a step.
-  using Ids = std::map<NodeId, std::int64_t>;
+  /// By variable, how many ids a step has of it on one worker, at most.
+  using Ids = std::map<std::string, std::int64_t>;
   /// `runtime` outlives it. `servers`: null where the step is only looked at.
   HomeTables(Runtime& runtime, std::shared_ptr<ps::PsClient> servers, const Options& options, Ids ids)
       : runtime_(runtime), servers_(std::move(servers)), options_(options), ids_(std::move(ids)) {}
 
-  /// The ids of all sparse tables' gathers, where their rows can have their home here: gathers alone read
-  /// them, by ids of which none is no id, and whose number is known. Nothing where one cannot, or there are
-  /// none.
-  static std::optional<Ids> can_take(const TrainingGraph& training);
+  /// The ids of all sparse tables, where their rows can have their home with `world` workers: gathers alone
+  /// read them, by ids whose number is known, and of which, for one worker, none is no id. Nothing where one
+  /// cannot, or there are none.
+  static std::optional<Ids> can_take(const TrainingGraph& training, int world);
 
-  /// REQUIRES: its gathers are among the ids. `number`: of the table in the table set.
+  /// REQUIRES: it is among the ids. `number`: of the table in the table set.
   void add(const VariableGradient& gradient, int number, const OptimizerSpec& optimizer);
-  /// Puts the variables in the places of all that were added, with their updates. Result: the servers' votes.
-  /// Throws: InvalidArgument where a batch may name more rows than have room.
-  ValueRef finish(TrainingGraph& training);
+  /// The servers' votes. REQUIRES: finish(), or find_rows().
+  ValueRef votes() const { return votes_; }
+
+  // Of the only worker.
+  /// Puts the variables in the places of all that were added, with their updates. Throws: InvalidArgument
+  /// where a batch may name more rows than have room.
+  void finish(TrainingGraph& training);
+
+  // Of one of several.
+  /// Of all that were added, in that order, where the ids' rows are; `lists`: of this worker's ids.
+  /// `counted`: exchanges look at how many there are. Throws: as finish().
+  std::vector<OwnRows> find_rows(TrainingGraph& training, const std::vector<ValueRef>& lists, bool counted);
+  /// The update of one of these, of all workers' gradients.
+  void update(TrainingGraph& training, const VariableGradient& gradient);
 
   /// The servers have all rows as they are before `step`. REQUIRES: no step is running.
   void flush(std::uint64_t step, const WaitContext& wait);
@@ -66,25 +84,39 @@ class HomeTables {
     VariableGradient gradient;
     int number;
     OptimizerSpec optimizer;
-    std::vector<NodeId> gathers;              // in the order of the gradient's rows
+    std::size_t added;                        // before it
+    std::vector<NodeId> gathers = {};         // of the only worker: in the order of the gradient's rows
+    std::int64_t rows = 0;                    // that have room
     std::vector<std::string> variables = {};  // values and slots
   };
   struct Group {
     std::vector<std::int64_t> widths;  // numbers of a row's values, of each slot
     std::vector<Table> tables;
-    NodeId keys = kNoNode, swap = kNoNode;
+    ValueRef keys = {}, counts = {};
+    std::vector<ValueRef> places = {};  // of the ids of each list
+    NodeId swap = kNoNode;
   };
 
+  bool alone() const { return options_.world == 1; }
+  /// Of one of several workers: how many ids may come of a list, from each of them.
+  std::int64_t capacity_of(const Table& table) const;
+  std::int64_t held_of(const Table& table) const;
   std::vector<std::int64_t> ids_of(const Group& group) const;
-  void add_variables(TrainingGraph& training, Group& group, ValueRef ready, std::int64_t number);
-  void put_in_place(TrainingGraph& training, Group& group, Table& table, std::int64_t rows, int first_list);
-  void make_service(const std::vector<std::vector<std::int64_t>>& shares);
+  void share_room();
+  NodeId add_home_keys(TrainingGraph& training, const std::vector<ValueRef>& lists);
+  void add_swaps(TrainingGraph& training);
+  VariableInfo add_variable(TrainingGraph& training, const Table& table) const;
+  void put_in_place(TrainingGraph& training, Group& group, Table& table, int first_list);
+  void add_to_swap(TrainingGraph& training, Group& group, Table& table);
+  void make_service();
 
   Runtime& runtime_;
   const std::shared_ptr<ps::PsClient> servers_;
   const Options options_;
   const Ids ids_;
   std::vector<Group> groups_;
+  std::size_t added_ = 0;
+  ValueRef votes_ = {};
   std::shared_ptr<HomedRows> homed_;  // null: the step is only looked at
 };
 

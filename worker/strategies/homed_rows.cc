@@ -53,6 +53,7 @@ std::byte* HomedRows::memory(std::size_t group, Accelerator* device) {
     const std::size_t bytes = groups_[group]->layout().bytes();
     its = device != nullptr ? device->allocate_pinned(bytes, "rows that come from servers and go to them")
                             : std::make_shared<std::byte[]>(bytes);
+    std::fill_n(its.get(), bytes, std::byte{0});  // a trial without servers swaps nothing
     groups_[group]->set_memory(its.get());
   }
   return its.get();

@@ -19,10 +19,9 @@
 #include "proto/job.pb.h"
 #include "worker/checkpoint/stored_variables.h"
 #include "worker/job/optimizers.h"
-#include "worker/step/clip_gradients.h"
-#include "worker/step/loss_scale.h"
 #include "worker/step/whole_updates.h"
 #include "worker/strategies/allreduce_ops.h"
+#include "worker/strategies/clip_parts.h"
 #include "worker/strategies/distinct_rewrite.h"
 #include "worker/strategies/expand_bags.h"
 #include "worker/strategies/hot_rows.h"
@@ -117,7 +116,8 @@ class HybridStrategy : public ServedStrategy {
     replicated.take_sums(reduced);
     const auto first_whole = reduced.size();
     std::ranges::move(at_owners, std::back_inserter(reduced));
-    clip(training, reduced);
+    clip_over_ranks(
+        training, reduced, clip_norm_, [this](const std::string& name) { return table_of(name) >= 0; }, add);
     for (std::size_t g = 0; g < reduced.size(); ++g) {
       const VariableGradient& gradient = reduced[g];
       add_update(training, gradient, optimizer_of(training, optimizers_, gradient.variable.name));
@@ -318,31 +318,6 @@ class HybridStrategy : public ServedStrategy {
   int table_of(const std::string& variable) const {
     const auto at = parts_.find(variable);
     return at == parts_.end() ? -1 : at->second;
-  }
-
-  /// A rank has the squares of its parts only, and sees infinities in these only.
-  void clip(TrainingGraph& training, std::vector<VariableGradient>& gradients) {
-    const auto summed = [&](const char* name) {
-      return [&, name](std::vector<ValueRef>& values) { sum_of_parts(training, gradients, name, values); };
-    };
-    unscale_gradients(training, gradients, summed("all_reduce/not_finite"));
-    clip_by_global_norm(training, gradients, clip_norm_, true, summed("all_reduce/norms"));
-  }
-
-  /// Of scalars, one a gradient, those of tables that are spread over the ranks.
-  void sum_of_parts(TrainingGraph& training, const std::vector<VariableGradient>& gradients, const char* name,
-                    std::vector<ValueRef>& values) {
-    std::vector<ValueRef*> of_parts;
-    Node node;
-    node.name = training.graph.unique_name(name);
-    for (std::size_t g = 0; g < gradients.size(); ++g) {
-      if (table_of(gradients[g].variable.name) < 0) continue;
-      of_parts.push_back(&values[g]);
-      node.inputs.push_back(values[g]);
-    }
-    if (of_parts.empty()) return;
-    const NodeId id = add_collective(training.graph, std::move(node), "braid.AllReduce");
-    for (std::size_t i = 0; i < of_parts.size(); ++i) *of_parts[i] = {id, static_cast<int>(i)};
   }
 
   const proto::Job job_;

@@ -87,13 +87,32 @@ void HybridRewrite::bucket(Entry& entry) {
 }
 
 void HybridRewrite::look_up(const std::vector<const TableShard*>& tables,
-                            const std::vector<VariableGradient>& gradients) {
+                            const std::vector<VariableGradient>& gradients, const FindOwnRows& find_own) {
   for (std::size_t t = 0; t < tables.size(); ++t) {
     entries_.push_back({tables[t], gradients[t], gathers_of(graph_, gradients[t].variable.handle)});
     bucket(entries_.back());
   }
-  exchange_ids();
+  if (find_own)
+    find_own_rows(find_own);
+  else
+    exchange_ids();
   exchange_rows();
+}
+
+void HybridRewrite::find_own_rows(const FindOwnRows& find_own) {
+  std::vector<ValueRef> lists;
+  for (const Entry& entry : entries_) {
+    if (entry.buckets == kNoNode || entry.buckets != entry.gradient_buckets)
+      throw Internal("table '" + entry.table->name + "': the ids of its gradient are not those of its rows");
+    lists.push_back({entry.buckets, 0});
+  }
+  std::vector<OwnRows> found = find_own(lists);
+  for (std::size_t e = 0; e < entries_.size(); ++e) {
+    Entry& entry = entries_[e];
+    entry.wanted = entry.gradient_wanted = found[e].rows;
+    entry.received = entry.gradient_received = found[e].received;
+    entry.own = std::move(found[e].variable);
+  }
 }
 
 /// One exchange of all lists.
@@ -113,8 +132,8 @@ void HybridRewrite::exchange_ids() {
   node.attrs.set("parts", static_cast<std::int64_t>(parts.size()));
   const NodeId id = add_collective_(std::move(node), "braid.AllToAll");
   for (Entry& entry : entries_) {
-    if (entry.buckets != kNoNode) entry.wanted = {id, parts.at(entry.buckets)};
-    entry.gradient_wanted = {id, parts.at(entry.gradient_buckets)};
+    if (entry.buckets != kNoNode) entry.wanted = entry.received = {id, parts.at(entry.buckets)};
+    entry.gradient_wanted = entry.gradient_received = {id, parts.at(entry.gradient_buckets)};
   }
 }
 
@@ -124,27 +143,37 @@ void HybridRewrite::exchange_rows() {
   for (std::size_t e = 0; e < entries_.size(); ++e) {
     const Entry& entry = entries_[e];
     if (!entry.table->sharded()) continue;
-    const NodeId handle = entry.gradient.variable.handle;
-    set_variable_shape(graph_, handle, entry.table->local_shape());
+    const NodeId handle = entry.own ? entry.own->handle : entry.gradient.variable.handle;
+    if (!entry.own) set_variable_shape(graph_, handle, entry.table->local_shape());
     rows.push_back(add_node(graph_, "braid.ResourceGatherOrZero", "rows/" + entry.table->name,
                             {{handle, 0}, entry.wanted}, {{"dtype", DType::Float32}},
                             entry.gathers.empty() ? kNoNode : entry.gathers.front()));
-    sent.push_back(entry.wanted);
+    sent.push_back(entry.received);
     received.push_back({entry.buckets, 0});
     sharded.push_back(e);
   }
   if (rows.empty()) return;
-  Node node;
-  node.name = graph_.unique_name("all_to_all/rows");
-  node.attrs = {{"parts", static_cast<std::int64_t>(rows.size())}, {"fill", fill_}};
-  for (const auto* list : {&rows, &sent, &received})
-    node.inputs.insert(node.inputs.end(), list->begin(), list->end());
-  const NodeId id = add_collective_(std::move(node), "braid.AllToAll");
+  const NodeId id = exchange("all_to_all/rows", std::move(rows), sent, received);
   for (std::size_t s = 0; s < sharded.size(); ++s) {
     const Entry& entry = entries_[sharded[s]];
     for (std::size_t g = 0; g < entry.gathers.size(); ++g)
       replace_gather(entry, g, {id, static_cast<int>(s)});
   }
+}
+
+NodeId HybridRewrite::exchange(const char* name, std::vector<ValueRef> values,
+                               const std::vector<ValueRef>& sent, const std::vector<ValueRef>& received) {
+  Node node;
+  node.name = graph_.unique_name(name);
+  node.attrs = {{"parts", static_cast<std::int64_t>(values.size())}, {"fill", fill_}};
+  node.inputs = std::move(values);
+  const auto counts = [](const std::vector<ValueRef>& lists) {
+    return std::ranges::all_of(lists, [](const ValueRef& list) { return list.valid(); });
+  };
+  if (counts(sent) && counts(received))
+    for (const auto* lists : {&sent, &received})
+      node.inputs.insert(node.inputs.end(), lists->begin(), lists->end());
+  return add_collective_(std::move(node), "braid.AllToAll");
 }
 
 void HybridRewrite::replace_gather(const Entry& entry, std::size_t gather, ValueRef rows) {
@@ -171,21 +200,19 @@ std::vector<VariableGradient> HybridRewrite::exchange_gradients() {
                             {values, {entry.gradient_buckets, 1}, {entry.gradient_buckets, 0}},
                             {{"blocks", blocks_of(*entry.table)}, {"fill", fill_}}, values.node));
     sent.push_back({entry.gradient_buckets, 0});
-    received.push_back(entry.gradient_wanted);
+    received.push_back(entry.gradient_received);
   }
   std::vector<VariableGradient> gradients;
   if (sums.empty()) return gradients;
-  Node node;
-  node.name = graph_.unique_name("all_to_all/gradients");
-  node.attrs = {{"parts", static_cast<std::int64_t>(sums.size())}, {"fill", fill_}};
-  for (const auto* list : {&sums, &sent, &received})
-    node.inputs.insert(node.inputs.end(), list->begin(), list->end());
-  const NodeId id = add_collective_(std::move(node), "braid.AllToAll");
+  const NodeId id = exchange("all_to_all/gradients", std::move(sums), sent, received);
   for (std::size_t e = 0; e < entries_.size(); ++e) {
     const TableShard& table = *entries_[e].table;
     VariableGradient gradient = entries_[e].gradient;
-    Shape& shape = gradient.variable.shape;
-    if (table.sharded()) shape = table.local_shape();
+    if (entries_[e].own)
+      gradient.variable = *entries_[e].own;
+    else if (table.sharded())
+      gradient.variable.shape = table.local_shape();
+    const Shape& shape = gradient.variable.shape;
     std::vector<std::int64_t> rows(shape.dims().begin(), shape.dims().end());
     rows.front() = -1;
     gradient.slices =

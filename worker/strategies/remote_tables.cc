@@ -13,11 +13,13 @@
 #include "worker/checkpoint/stored_variables.h"
 #include "worker/input/batch_share.h"
 #include "worker/job/elastic.h"
+#include "worker/job/homes.h"
 #include "worker/step/whole_updates.h"
 #include "worker/strategies/cached_rows.h"
 #include "worker/strategies/expand_bags.h"
 #include "worker/strategies/home_tables.h"
 #include "worker/strategies/ordered_rows.h"
+#include "worker/strategies/round_rules.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/table_gathers.h"
 
@@ -25,34 +27,6 @@ namespace braid::worker {
 namespace {
 
 using Ints = std::vector<std::int64_t>;
-
-/// SSP without staleness is BSP.
-ps::Consistency consistency_of(const proto::Strategy& strategy) {
-  switch (strategy.consistency()) {
-    case proto::Strategy::ASP:
-      return ps::Consistency::Asp;
-    case proto::Strategy::SSP:
-      return strategy.staleness() == 0 ? ps::Consistency::Bsp : ps::Consistency::Ssp;
-    case proto::Strategy::TIMED:
-      return ps::Consistency::Timed;
-    default:
-      return ps::Consistency::Bsp;
-  }
-}
-
-ps::TimedRule timed_rule(const proto::Job& job, int world) {
-  const proto::Timed& from = job.strategy().timed();
-  if (static_cast<int>(from.quorum()) > world)
-    throw InvalidArgument("strategy.timed.quorum is " + std::to_string(from.quorum()) + ", but there are " +
-                          std::to_string(world) + " workers");
-  ps::TimedRule rule;
-  rule.timeout_ms = from.timeout_millis();
-  rule.quorum = from.quorum() == 0 ? world : static_cast<int>(from.quorum());
-  rule.late = from.late() == proto::Timed::NEXT ? ps::TimedRule::Late::Next : ps::TimedRule::Late::Drop;
-  rule.late_scale = static_cast<float>(from.late_scale());
-  rule.max_late_share = from.max_late_share();
-  return rule;
-}
 
 ValueRef stop_vote(Graph& graph) { return add_node(graph, "braid.StopVote", "ps/stop_vote", {}); }
 
@@ -71,6 +45,7 @@ RemoteTables::RemoteTables(const proto::Job& job, Runtime& runtime, const Peers&
       cache_age_(job.strategy().ps().cache_age()),
       rows_may_be_dense_(job.model().has_graph()),
       alone_(peers.world == 1 && !elastic_limits(job)),
+      homes_(has_homes_of_rows(job, peers.world)),
       steps_in_flight_(job.runtime().steps_in_flight()),
       optimizers_(job) {
   runtime.services().provide<ps::PsClient>(peers.servers);
@@ -88,14 +63,16 @@ RemoteTables::RemoteTables(const proto::Job& job, Runtime& runtime, const Peers&
 RemoteTables::~RemoteTables() = default;
 
 void RemoteTables::decide_home(const TrainingGraph& training) {
-  if (!alone_ || cache_rows_ <= 0 || !bsp()) return;
-  auto ids = HomeTables::can_take(training);
+  if ((!alone_ && !homes_) || cache_rows_ <= 0 || !bsp()) return;
+  auto ids = HomeTables::can_take(training, peers_.world);
   if (!ids) return;
   home_ = std::make_unique<HomeTables>(
       runtime_, peers_.servers,
       HomeTables::Options{.servers = peers_.servers ? peers_.servers->servers() : 1,
                           .rows = cache_rows_,
-                          .steps = std::max<std::int64_t>(steps_in_flight_, 2)},
+                          .steps = std::max<std::int64_t>(steps_in_flight_, 2),
+                          .rank = peers_.rank,
+                          .world = peers_.world},
       std::move(*ids));
   set_.consistency = ps::Consistency::Asp;  // there are no rounds: nothing is pushed
 }
@@ -173,11 +150,8 @@ bool RemoteTables::fit_one_bucket(const std::vector<VariableGradient>& gradients
 ValueRef RemoteTables::exchange(TrainingGraph& training, const std::vector<VariableGradient>& gradients,
                                 bool says_vote) {
   if (home_) {
-    for (const VariableGradient& gradient : gradients) {
-      const int table = sparse_.at(gradient.variable.name);
-      home_->add(gradient, table, set_.optimizer_of(set_.sparse[static_cast<std::size_t>(table)].group));
-    }
-    return home_->finish(training);
+    homes_of(gradients).finish(training);
+    return home_->votes();
   }
   ValueRef heard;
   OrderedRows ordered(training, {.servers = peers_.servers ? peers_.servers->servers() : 1,
@@ -229,6 +203,14 @@ ValueRef RemoteTables::exchange(TrainingGraph& training, const std::vector<Varia
                  first && says_vote ? stop_vote(training.graph) : ValueRef{}, gradients_beside);
   }
   return heard;
+}
+
+HomeTables& RemoteTables::homes_of(const std::vector<VariableGradient>& gradients) {
+  for (const VariableGradient& gradient : gradients) {
+    const int table = sparse_.at(gradient.variable.name);
+    home_->add(gradient, table, set_.optimizer_of(set_.sparse[static_cast<std::size_t>(table)].group));
+  }
+  return *home_;
 }
 
 std::size_t RemoteTables::slots_of(int table) const {
@@ -333,13 +315,14 @@ void RemoteTables::add_push(TrainingGraph& training, const std::vector<VariableG
 // ---------------------------------------------------------------------------------------------- around steps
 
 std::vector<Lane> RemoteTables::begin_trial(const WaitContext& wait) {
+  if (are_homes()) return {};  // workers try different numbers of steps, and each step meets the others
   create(wait);
   servers().set_trial(true);
   return {Lane::Pull, Lane::Push};
 }
 
 void RemoteTables::end_trial() {
-  servers().set_trial(false);
+  if (!are_homes()) servers().set_trial(false);
   if (cached_) cached_->clear();
   if (home_) home_->clear();
 }

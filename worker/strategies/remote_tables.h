@@ -33,10 +33,12 @@ class RemoteTables {
   /// An update is of all workers' gradients.
   bool means() const;
 
-  /// Decides whether the job's only worker is the home of all rows (home_tables.h), which it is of no other
-  /// variables then. REQUIRES: before declare(); bags are expanded.
+  /// Decides whether the job's workers are the homes of all rows (home_tables.h). REQUIRES: before declare();
+  /// bags are expanded.
   void decide_home(const TrainingGraph& training);
   bool is_home() const { return home_ != nullptr; }
+  /// Each of several is.
+  bool are_homes() const { return home_ && !alone_; }
 
   /// The gradient's variable is on the servers from now on. Throws: InvalidArgument where they cannot hold
   /// it.
@@ -49,6 +51,8 @@ class RemoteTables {
   /// Pulls and pushes of these variables. The first pull of all has the votes, which are the result; the
   /// first push carries this worker's, where `says_vote`. REQUIRES: declare() of each.
   ValueRef exchange(TrainingGraph& training, const std::vector<VariableGradient>& gradients, bool says_vote);
+  /// In its place where each of several workers is a home: of tables that declare() was called of.
+  HomeTables& homes_of(const std::vector<VariableGradient>& gradients);
   /// Dense variables are refreshed as a whole, and on the host, where pulls write them in training; rows are
   /// pulled as they are read.
   void rewrite_inference(Graph& graph);
@@ -100,6 +104,7 @@ class RemoteTables {
   const std::uint64_t cache_age_;  // but for BSP
   const bool rows_may_be_dense_;   // models of the zoo say which tables are sparse
   const bool alone_;               // one worker, for all of the job's time
+  const bool homes_;               // several that can be homes
   const std::int64_t steps_in_flight_;
   const Optimizers optimizers_;
   ps::TableSet set_;

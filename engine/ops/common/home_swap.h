@@ -1,9 +1,9 @@
 // Puts the rows of a step to their places in the variables that are their home, takes out those that made
 // room, and says of each id which row it has (base/home_block.h). Inputs and outputs of the kernels:
 //
-//   inputs   one of no interest; places of each list [...] i32, which key an id has; variables of the group's
-//            tables, of each its values [rows, dim] and slots, all f32
-//   outputs  of each list [...] i32, its ids' rows in the table; one number, which means nothing
+//   inputs   one of no interest; places of each list [...] i32, which key an id has, -1 where there is no id;
+//            variables of the group's tables, of each its values [rows, dim] and slots, all f32
+//   outputs  of each list [...] i32, its ids' rows in the table, or -1; one number, which means nothing
 //
 // Thread rule: as kernels of ops.
 #pragma once

@@ -1,5 +1,6 @@
 #include "tests/worker/methods/ranks.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -11,11 +12,13 @@
 #include "ps/client/ps_client.h"
 #include "ps/server/ps_server.h"
 #include "ps/server/server_core.h"
+#include "worker/job/homes.h"
 #include "worker/job/job.h"
 #include "worker/process/stop_signal.h"
 #include "worker/run/hooks.h"
 #include "worker/run/steps.h"
 #include "worker/run/trainer.h"
+#include "worker/strategies/home_link.h"
 #include "worker/strategies/kept_rows.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/strategy.h"
@@ -25,7 +28,7 @@ namespace braid::worker {
 namespace {
 
 RankRun run_rank(const proto::Job& job, const Peers& peers, const std::shared_ptr<const Table>& rows,
-                 RunStart start, const AfterStep& after_step = {}) {
+                 RunStart start, const AfterStep& after_step = {}, std::shared_ptr<HomeLink> link = {}) {
   RankRun run;
   RunHooks hooks{.train = rows};
   hooks.step = [&](const StepOutcome& step) {
@@ -47,6 +50,7 @@ RankRun run_rank(const proto::Job& job, const Peers& peers, const std::shared_pt
     services->peer_deadline = std::chrono::seconds(60);
     services->stop = stop;
     runtime.services().provide(std::move(services));
+    if (link) runtime.services().provide(std::move(link));
     MonitorOptions watched;
     watched.task = "worker " + std::to_string(peers.rank);
     watched.role = "worker";
@@ -127,6 +131,13 @@ ServedRun run_with_servers(const proto::Job& job, int world, int servers, std::s
     all.push_back(ps::PsServer::start(options));
     addresses.push_back(all.back()->grpc_address());
   }
+  using Communicators = std::vector<std::shared_ptr<comm::Communicator>>;
+  const auto make_group = [&](bool needed) {
+    Communicators group(static_cast<std::size_t>(world));
+    if (needed) std::ranges::move(comm::make_local_group(world), group.begin());
+    return group;
+  };
+  Communicators steps = make_group(has_communicator(job)), homes = make_group(has_homes_of_rows(job, world));
   using Clock = std::chrono::steady_clock;
   Clock::time_point first, last;
   {
@@ -140,15 +151,19 @@ ServedRun run_with_servers(const proto::Job& job, int world, int servers, std::s
         options.job = job.name();
         options.incarnation = 1;
         const WaitContext wait = WaitContext::with_timeout(std::chrono::seconds(60));
-        const Peers peers{r, world, nullptr, ps::PsClient::connect(options, wait)};
-        run.workers[static_cast<std::size_t>(r)] =
-            run_rank(job, peers, rows, RunStart::New, [&](int rank, std::uint64_t step) {
-              if (rank == 0) {
-                last = Clock::now();
-                if (first == Clock::time_point{}) first = last;
-              }
-              if (after_step) after_step(rank, step);
-            });
+        const auto rank = static_cast<std::size_t>(r);
+        const Peers peers{r, world, std::exchange(steps[rank], nullptr),
+                          ps::PsClient::connect(options, wait)};
+        std::shared_ptr<HomeLink> link;
+        if (homes[rank]) link = std::make_shared<HomeLink>(HomeLink{std::exchange(homes[rank], nullptr)});
+        const auto note = [&](int of, std::uint64_t step) {
+          if (of == 0) {
+            last = Clock::now();
+            if (first == Clock::time_point{}) first = last;
+          }
+          if (after_step) after_step(of, step);
+        };
+        run.workers[rank] = run_rank(job, peers, rows, RunStart::New, note, std::move(link));
       });
   }
   run.seconds = std::chrono::duration<double>(last - first).count();

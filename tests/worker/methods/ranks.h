@@ -34,7 +34,7 @@ std::shared_ptr<const Table> made_rows(int rows);
 std::vector<RankRun> run_ranks(const proto::Job& job, int world, std::shared_ptr<const Table> rows,
                                RunStart start = RunStart::New);
 
-/// The same of strategy PS, with servers of this process over sockets.
+/// The same of strategies PS and PS_ALLREDUCE, with servers of this process over sockets.
 struct ServedRun {
   std::vector<RankRun> workers;
   std::vector<std::map<std::string, std::uint64_t>> counters;  // of each server, at the end

@@ -58,14 +58,14 @@ struct Lists {
   std::int64_t ids[kMostTables];
 };
 
-/// rows[i] = slots[places[i]] of the list blockIdx.y.
+/// rows[i] = slots[places[i]], or -1, of the list blockIdx.y.
 __global__ void rows_of_ids_kernel(const __grid_constant__ Lists lists, const std::int32_t* slots,
                                    float* done) {
   const int list = static_cast<int>(blockIdx.y);
   const std::int32_t* const places = lists.places[list];
   std::int32_t* const rows = lists.rows[list];
   for (std::int64_t i = cuda::grid_index(); i < lists.ids[list]; i += cuda::grid_size())
-    rows[i] = slots[places[i]];
+    rows[i] = places[i] < 0 ? -1 : slots[places[i]];
   if (done != nullptr && list == 0 && cuda::grid_index() == 0) *done = 0;
 }
 
