@@ -93,6 +93,25 @@ TEST_F(HomesJobTest, AnEvaluationSeesTheRowsOfAllWorkers) {
   EXPECT_EQ(quality("homes", homes(300, evaluated), {2, 2}), expected);
 }
 
+TEST_F(HomesJobTest, AskedToStopAllSaveTheSameStepAndGoOnFromThere) {
+  for (const bool server : {false, true}) {
+    const std::string of = server ? "server" : "worker";
+    const Path root = directory() / ("checkpoints-" + of);
+    const Job longer =
+        homes(300, {"metrics.progress_seconds=0.05"}).with(checkpoints_in(root, 0)).with({"steps=1000000"});
+    Cluster cluster(directory() / of, longer, {2, 1});
+    EXPECT_TRUE(cluster.worker(0).says("step 50")) << cluster.worker(0).err();
+    (server ? cluster.server(0) : cluster.worker(1)).signal(SIGTERM);
+    EXPECT_EQ(cluster.exit_codes(), (std::vector<int>{143, 143, 143})) << cluster.worker(0).err();
+    const auto last = result_of(cluster.worker(0)).last_step;
+    EXPECT_EQ(result_of(cluster.worker(1)).last_step, last);
+    EXPECT_EQ(checkpointed_steps(root), std::vector<std::uint64_t>{last});
+    Cluster rest(directory() / ("rest-" + of), longer.with({"steps=" + std::to_string(last + 3)}), {2, 1},
+                 {"--resume"});
+    rest.expect_success();
+  }
+}
+
 class HomesJobFaultTest : public HomesJobTest {};
 
 /// Killed behind a checkpoint, it ends as a run that was not.

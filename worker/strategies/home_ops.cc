@@ -23,15 +23,22 @@ PreparedKernel prepare_home_rows(const PrepareContext& c) {
   HomedRows& homed = require_service<HomedRows>(c, "home of rows");
   const auto deadline = require_service<StepServices>(c, "worker").peer_deadline;
   PreparedKernel kernel;
-  kernel.run_async = [&homed, deadline, groups = std::make_shared<const OrderedGroups>(c)](
-                         const KernelArgs& a, Completion done) {
+  kernel.run = [&homed, deadline, groups = std::make_shared<const OrderedGroups>(c)](const KernelArgs& a) {
     std::vector<ps::OrderedKeys> keys;
     for (std::size_t g = 0; g < groups->size(); ++g) keys.push_back(groups->keys(g, a));
+    homed.begin(a.params->step, keys, a.wait->at_most(deadline));
     *static_cast<float*>(a.outputs[0]) = 0;
-    homed.begin(
-        a.params->step, keys, static_cast<float*>(a.outputs[1]),
-        [groups, done = std::move(done)](ErrorPtr error) { done(std::move(error)); },
-        a.wait->at_most(deadline));
+  };
+  return kernel;
+}
+
+PreparedKernel prepare_home_arrive(const PrepareContext& c) {
+  HomedRows& homed = require_service<HomedRows>(c, "home of rows");
+  PreparedKernel kernel;
+  kernel.run_async = [&homed](const KernelArgs& a, Completion done) {
+    *static_cast<float*>(a.outputs[0]) = 0;
+    homed.arrive(a.params->step, static_cast<float*>(a.outputs[1]),
+                 [done = std::move(done)](ErrorPtr error) { done(std::move(error)); });
   };
   return kernel;
 }
@@ -76,12 +83,19 @@ void register_home_ops(OpRegistry& registry) {
   register_home_keys(registry);
   OpDef rows = exchange_op("braid.PsHomeRows", Lane::Pull);
   rows.min_inputs = 2;
-  rows.infer = [](InferContext& c) {
+  rows.infer = [](InferContext& c) { c.output(DType::Float32, Shape{}); };
+  rows.cpu = prepare_home_rows;
+  registry.add(std::move(rows));
+
+  OpDef arrive = exchange_op("braid.PsHomeArrive", Lane::Pull);
+  arrive.min_inputs = 1;
+  arrive.max_inputs = 1;
+  arrive.infer = [](InferContext& c) {
     c.output(DType::Float32, Shape{});
     c.output(DType::Float32, Shape{});
   };
-  rows.cpu = prepare_home_rows;
-  registry.add(std::move(rows));
+  arrive.cpu = prepare_home_arrive;
+  registry.add(std::move(arrive));
 
   OpDef swap = exchange_op("braid.PsHomeSwap", Lane::Compute);
   swap.min_inputs = 2;

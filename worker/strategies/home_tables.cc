@@ -195,13 +195,14 @@ void HomeTables::add_swaps(TrainingGraph& training) {
   }
   rows.attrs = {{"tables", tables}, {"group_tables", group_tables}};
   make_service();
-  const NodeId id = graph.add(std::move(rows));
+  const ValueRef planned{graph.add(std::move(rows)), 0};
+  const NodeId arrived = add_node(graph, "braid.PsHomeArrive", "ps/home_arrive", {planned}).node;
   Node leave;
   leave.name = graph.unique_name("ps/home_leave");
   leave.op = &OpRegistry::global().require("braid.PsHomeLeave");
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     Group& group = groups_[g];
-    std::vector<ValueRef> inputs{{id, 0}};
+    std::vector<ValueRef> inputs{{arrived, 0}};
     std::ranges::copy(group.places, std::back_inserter(inputs));
     const auto lists = std::ssize(group.places);
     group.swap = add_node(graph, "braid.PsHomeSwap", "ps/home_swap" + std::to_string(group.widths[0]),
@@ -215,7 +216,7 @@ void HomeTables::add_swaps(TrainingGraph& training) {
   }
   training.targets.push_back(leave.name);
   graph.add(std::move(leave));
-  votes_ = {id, 1};
+  votes_ = {arrived, 1};
 }
 
 VariableInfo HomeTables::add_variable(TrainingGraph& training, const Table& table) const {

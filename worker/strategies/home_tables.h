@@ -2,13 +2,14 @@
 // rows a worker has a variable with room for some, "ps_home/<table>", whose rows ids are turned into. The
 // job's only worker is the home of all rows; lookups, gradients and updates are those of one process:
 //
-//   ids -> PsKeys (in the stage) -> PsHomeRows -> PsHomeSwap -> rows of the ids -> gathers, updates
-//                                                       └────── PsHomeLeave
+//   ids -> PsKeys (in the stage) -> PsHomeRows -> PsHomeArrive -> PsHomeSwap -> rows of ids -> gathers,
+//   updates
+//                                                                      └────── PsHomeLeave
 //
 // Several workers are each the home of the rows of their part, as under HYBRID with plan ROW, whose exchanges
 // of rows and gradients they have (hybrid_rewrite.h). The ids of all workers come before the step runs:
 //
-//   ids -> BucketIds (in the stage) -> HomeKeys -> PsHomeRows -> PsHomeSwap -> rows of all workers' ids
+//   ids -> BucketIds (in the stage) -> HomeKeys -> PsHomeRows -> ... -> rows of all workers' ids
 //
 // Nothing of a step waits for the servers but for rows that are not here, which come while the step before
 // runs (homed_rows.h). Thread rule: as Strategy.

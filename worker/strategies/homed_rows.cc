@@ -39,6 +39,44 @@ class Both {
 
 }  // namespace
 
+/// The rows of a step, asked for and waited for by different ops.
+class HomedRows::Coming {
+ public:
+  float vote = 0;
+
+  void end(ErrorPtr error) {
+    Done done;
+    {
+      const std::lock_guard lock(mutex_);
+      error_ = error;
+      ended_ = true;
+      done.swap(done_);
+    }
+    if (!done) return;
+    *out_ = vote;
+    done(std::move(error));
+  }
+  void wait(float* out, Done done) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!ended_) {
+        out_ = out;
+        done_ = std::move(done);
+        return;
+      }
+    }
+    *out = vote;
+    done(error_);
+  }
+
+ private:
+  std::mutex mutex_;
+  bool ended_ = false;
+  ErrorPtr error_;
+  float* out_ = nullptr;
+  Done done_;
+};
+
 HomedRows::HomedRows(std::shared_ptr<ps::PsClient> servers, std::vector<ps::HomeRows::Options> groups,
                      std::chrono::nanoseconds deadline)
     : servers_(std::move(servers)), deadline_(deadline), memories_(groups.size()) {
@@ -91,29 +129,41 @@ ps::PullRequest HomedRows::plan(std::uint64_t step, std::span<const ps::OrderedK
   return request;
 }
 
-void HomedRows::begin(std::uint64_t step, std::span<const ps::OrderedKeys> keys, float* vote, Done done,
-                      const WaitContext& wait) {
+void HomedRows::begin(std::uint64_t step, std::span<const ps::OrderedKeys> keys, const WaitContext& wait) {
   auto left = std::make_shared<Left>(groups_.size());
   std::vector<Return> returns;
   ps::PullRequest request = plan(step, keys, *left, returns);
-  *vote = 0;
+  const auto coming = std::make_shared<Coming>();
   const bool lacks = std::ranges::any_of(request.ordered, [](const ps::OrderedPull& its) {
     return std::ranges::any_of(its.keys.counts, [](auto n) { return n > 0; });
   });
   if (lacks || step >= asked_ + kStepsOfVote || step < asked_) {
-    request.stop_vote = vote;
+    request.stop_vote = &coming->vote;
     asked_ = step;
   }
   ErrorPtr failed;
   {
     const std::lock_guard lock(mutex_);
     failed = failed_;
+    coming_.insert_or_assign(step, coming);
     if (std::ranges::any_of(left->rows, [](const ps::LeftRows& its) { return !its.empty(); })) {
       left_.push_back(left);
       to_swap_.emplace(step, left);
     }
   }
-  pull(step, std::move(request), std::move(returns), std::move(failed), std::move(done), wait);
+  pull(
+      step, std::move(request), std::move(returns), std::move(failed),
+      [coming](ErrorPtr error) { coming->end(std::move(error)); }, wait);
+}
+
+void HomedRows::arrive(std::uint64_t step, float* vote, Done done) {
+  std::shared_ptr<Coming> coming;
+  {
+    const std::lock_guard lock(mutex_);
+    coming = std::move(coming_.at(step));
+    coming_.erase(step);
+  }
+  coming->wait(vote, std::move(done));
 }
 
 /// Beside what the servers send, rows come back that the swaps of steps before have brought, or bring yet.
@@ -262,6 +312,7 @@ void HomedRows::clear() {
   for (const auto& group : groups_) group->clear();
   const std::lock_guard lock(mutex_);
   asked_ = 0;
+  coming_.clear();
   left_.clear();
   to_swap_.clear();
 }

@@ -5,8 +5,8 @@
 // comes from the copy that is sent. Before the servers are to know all rows, as for a checkpoint, flush()
 // brings them up to date.
 //
-// Thread rule: begin() of one thread, leave() of one thread, in the order of steps; flush() and clear()
-// between steps; the rest from any thread.
+// Thread rule: begin(), arrive() of one thread, leave() of one thread, in the order of steps; flush() and
+// clear() between steps; the rest from any thread.
 #pragma once
 
 #include <condition_variable>
@@ -47,10 +47,11 @@ class HomedRows : public KeptRows {
   /// Of that group's blocks, made at the first call: page-locked where a device is to read it.
   std::byte* memory(std::size_t group, Accelerator* device);
 
-  /// The step's rows are planned, and those that are not here come to its blocks. `vote`: as of a pull.
-  /// `done`: they are there.
-  void begin(std::uint64_t step, std::span<const ps::OrderedKeys> keys, float* vote, Done done,
-             const WaitContext& wait);
+  /// The step's rows are planned, and those that are not here are asked for. Those of several steps may be
+  /// under way.
+  void begin(std::uint64_t step, std::span<const ps::OrderedKeys> keys, const WaitContext& wait);
+  /// `done`: the step's rows are in its blocks, and `vote` is as of a pull. REQUIRES: begin() of it.
+  void arrive(std::uint64_t step, float* vote, Done done);
   /// The step's swaps have been made: what made room goes to the servers. `done`: the blocks are free.
   void leave(std::uint64_t step, Done done);
   /// The servers have all rows as they are before `step`. Throws: as PsClient.
@@ -76,6 +77,7 @@ class HomedRows : public KeptRows {
     std::shared_ptr<Left> from;
     std::size_t group, swap_from, swap;
   };
+  class Coming;
   /// A step that waits for the swaps of steps before to give it rows, or for its own end: one that has failed
   /// swaps nothing.
   struct Parked {
@@ -102,6 +104,7 @@ class HomedRows : public KeptRows {
   std::vector<std::shared_ptr<std::byte[]>> memories_;  // by group; guarded by mutex_
   mutable std::mutex mutex_;
   std::condition_variable_any arrived_;
+  std::map<std::uint64_t, std::shared_ptr<Coming>> coming_;  // by step; guarded by mutex_
   std::deque<std::shared_ptr<Left>> left_;                   // in the order of steps; guarded by mutex_
   std::map<std::uint64_t, std::shared_ptr<Left>> to_swap_;   // by step; guarded by mutex_
   std::map<std::uint64_t, std::shared_ptr<Parked>> parked_;  // by step; guarded by mutex_

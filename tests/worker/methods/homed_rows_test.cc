@@ -39,9 +39,8 @@ class HomedRowsTest : public ::testing::Test {
     const std::vector<std::int64_t> counts{std::ssize(keys)};
     const std::vector<ps::OrderedKeys> ordered{{tables, keys.data(), counts}};
     auto ended = std::make_shared<std::promise<ErrorPtr>>();
-    homed_->begin(
-        step, ordered, &vote_, [ended](ErrorPtr error) { ended->set_value(std::move(error)); },
-        WaitContext::with_timeout(seconds(30), std::move(stop)));
+    homed_->begin(step, ordered, WaitContext::with_timeout(seconds(30), std::move(stop)));
+    homed_->arrive(step, &vote_, [ended](ErrorPtr error) { ended->set_value(std::move(error)); });
     return ended->get_future();
   }
   /// What leaves is all `value`, or what the step before has left there.
@@ -73,6 +72,19 @@ TEST_F(HomedRowsTest, ARowThatLeftInAStepBeforeComesWithItsSwap) {
   swap(1, 20);
   EXPECT_EQ(waiting.get(), nullptr);
   EXPECT_EQ(comes(2), 10.0F);
+}
+
+TEST_F(HomedRowsTest, RowsOfTwoStepsMayBeUnderWay) {
+  const std::vector<int> tables{0};
+  const std::vector<std::int64_t> first{1, 2}, second{2, 3}, counts{2};
+  homed_->begin(0, std::vector{ps::OrderedKeys{tables, first.data(), counts}}, ps::soon());
+  homed_->begin(1, std::vector{ps::OrderedKeys{tables, second.data(), counts}}, ps::soon());
+  for (const std::uint64_t step : {0, 1}) {
+    std::promise<ErrorPtr> ended;
+    homed_->arrive(step, &vote_, [&](ErrorPtr error) { ended.set_value(std::move(error)); });
+    EXPECT_EQ(ended.get_future().get(), nullptr) << step;
+    swap(step, 10);
+  }
 }
 
 TEST_F(HomedRowsTest, AStepThatNeedsRowsOfOneThatFailedEndsWithItsOwn) {
