@@ -47,7 +47,8 @@ void infer_home_keys(InferContext& c) {
   }
 }
 
-/// The work of one node. Thread rule: one run at a time.
+/// The work of one node: a table by itself, and then the keys of a group behind each other. Thread rule: one
+/// run at a time.
 class HomeKeys {
  public:
   HomeKeys(const PrepareContext& c, HostExchange exchange)
@@ -57,75 +58,107 @@ class HomeKeys {
         servers_(static_cast<int>(c.attr("servers", std::int64_t{1}))),
         rows_(c.attr("rows", Ints{})),
         group_tables_(c.attr("group_tables", Ints{})) {
-    for (std::size_t i = 0; i < rows_.size(); ++i) {
-      world_ = c.inputs[i].shape[0];
-      capacities_.push_back(c.inputs[i].shape[1]);
-    }
-    std::size_t first = 0;
-    for (const std::int64_t count : group_tables_) {
-      std::int64_t n = 0;
-      for (std::int64_t t = 0; t < count; ++t) n += world_ * capacities_[first++];
+    scratch_bytes_ = whole_lines(exchange_.scratch_bytes());
+    for (std::size_t t = 0; t < rows_.size(); ++t) {
+      world_ = c.inputs[t].shape[0];
+      Table& table = tables_.emplace_back();
+      table.capacity = c.inputs[t].shape[1];
+      const std::int64_t n = world_ * table.capacity;
       if (n >= kEntryLimit) c.fail(std::to_string(n) + " ids are more than can be counted");
-      places_bytes_ =
-          std::max(places_bytes_, whole_lines(static_cast<std::size_t>(n) * sizeof(std::int32_t)));
-      order_bytes_ =
-          std::max(order_bytes_, whole_lines(ps::order_scratch_bytes(n, static_cast<int>(count), servers_)));
+      table.counts.resize(static_cast<std::size_t>(servers_));
+      table.starts.resize(static_cast<std::size_t>(servers_));
+      const auto part = [&](std::size_t bytes) {
+        const std::size_t at = scratch_bytes_;
+        scratch_bytes_ += whole_lines(bytes);
+        return at;
+      };
+      table.keys = part(static_cast<std::size_t>(n) * sizeof(std::int64_t));
+      table.places = part(static_cast<std::size_t>(n) * sizeof(std::int32_t));
+      table.order = part(ps::order_scratch_bytes(n, 1, servers_));
     }
   }
 
-  std::size_t scratch_bytes() const {
-    return whole_lines(exchange_.scratch_bytes()) + places_bytes_ + order_bytes_;
-  }
+  std::size_t scratch_bytes() const { return scratch_bytes_; }
 
   void run(const KernelArgs& a) {
-    exchange_.run(a);
-    pool_.parallel_for(std::ssize(rows_), [&](std::int64_t t) { name_ids(a, static_cast<std::size_t>(t)); });
-    std::size_t first = 0;
-    for (std::size_t g = 0; g < group_tables_.size(); ++g) {
-      order_group(a, g, first);
-      first += static_cast<std::size_t>(group_tables_[g]);
-    }
+    const HostExchange::Counts received = exchange_.run(a);
+    pool_.parallel_for(std::ssize(rows_),
+                       [&](std::int64_t t) { order_ids(a, static_cast<std::size_t>(t), received); });
+    count_keys(a);
+    pool_.parallel_for(std::ssize(rows_),
+                       [&](std::int64_t t) { put_together(a, static_cast<std::size_t>(t)); });
   }
 
  private:
-  std::int64_t* received(const KernelArgs& a, std::size_t table, std::int64_t from) const {
-    return a.out<std::int64_t>(static_cast<int>(table)) + from * capacities_[table];
+  struct Table {
+    std::int64_t capacity = 0;
+    std::size_t keys = 0, places = 0, order = 0;  // in the scratch memory
+    std::vector<ps::IdList> lists;                // of each rank
+    Ints counts;                                  // of its keys, by server
+    Ints starts;                                  // of these in the group's keys
+    std::int64_t* group_keys = nullptr;
+  };
+  template <class T>
+  static T* at(const KernelArgs& a, std::size_t place) {
+    return reinterpret_cast<T*>(static_cast<std::byte*>(a.scratch) + place);
   }
 
-  /// What was received are rows of this rank's part, as BucketIds counts them.
-  void name_ids(const KernelArgs& a, std::size_t table) const {
-    const RowShuffle shuffle(rows_[table]);
+  /// What was received are rows of this rank's part, as BucketIds counts them; their ids get their order.
+  void order_ids(const KernelArgs& a, std::size_t t, const HostExchange::Counts& received) {
+    Table& table = tables_[t];
+    const RowShuffle shuffle(rows_[t]);
+    table.lists.clear();
     for (std::int64_t from = 0; from < world_; ++from) {
-      std::int64_t* const block = received(a, table, from);
-      for (std::int64_t i = 0; i < capacities_[table] && block[i] >= 0; ++i)
-        block[i] = shuffle.row_at(block[i] * world_ + rank_);
+      std::int64_t* const block = a.out<std::int64_t>(static_cast<int>(t)) + from * table.capacity;
+      const std::int64_t count = received[static_cast<std::size_t>(from) * rows_.size() + t];
+      for (std::int64_t i = 0; i < count; ++i) block[i] = shuffle.row_at(block[i] * world_ + rank_);
+      std::fill(block + count, block + table.capacity, -1);
+      table.lists.push_back({0, {block, static_cast<std::size_t>(count)}});
+    }
+    ps::order_keys(
+        table.lists, 1, servers_,
+        {at<std::int64_t>(a, table.keys), table.counts.data(), at<std::int32_t>(a, table.places), nullptr},
+        at<std::byte>(a, table.order));
+  }
+
+  /// Of each group, and where the keys of its tables begin.
+  void count_keys(const KernelArgs& a) {
+    std::size_t first = 0;
+    for (std::size_t g = 0; g < group_tables_.size(); ++g) {
+      const auto output = static_cast<int>(2 * rows_.size() + 2 * g);
+      const auto tables = static_cast<std::size_t>(group_tables_[g]);
+      auto* count = a.out<std::int64_t>(output + 1);
+      std::int64_t next = 0;
+      for (std::size_t server = 0; server < static_cast<std::size_t>(servers_); ++server)
+        for (std::size_t t = first; t < first + tables; ++t) {
+          tables_[t].group_keys = a.out<std::int64_t>(output);
+          tables_[t].starts[server] = next;
+          next += * count++ = tables_[t].counts[server];
+        }
+      first += tables;
     }
   }
 
-  void order_group(const KernelArgs& a, std::size_t group, std::size_t first) {
-    const auto tables = static_cast<int>(group_tables_[group]);
-    auto* const scratch = static_cast<std::byte*>(a.scratch) + whole_lines(exchange_.scratch_bytes());
-    auto* const places = reinterpret_cast<std::int32_t*>(scratch);
-    lists_.clear();
-    for (int t = 0; t < tables; ++t)
-      for (std::int64_t from = 0; from < world_; ++from) {
-        const std::size_t table = first + static_cast<std::size_t>(t);
-        const std::int64_t* const block = received(a, table, from);
-        lists_.push_back({t, {block, static_cast<std::size_t>(used_of(block, capacities_[table]))}});
+  void put_together(const KernelArgs& a, std::size_t t) const {
+    const Table& table = tables_[t];
+    const auto* key = at<std::int64_t>(a, table.keys);
+    Ints ends;  // of each server's keys, as the table has them
+    for (std::size_t server = 0; server < table.counts.size(); ++server) {
+      std::copy_n(key, table.counts[server], table.group_keys + table.starts[server]);
+      key += table.counts[server];
+      ends.push_back(key - at<std::int64_t>(a, table.keys));
+    }
+    const auto* place = at<std::int32_t>(a, table.places);
+    for (std::int64_t from = 0; from < world_; ++from) {
+      auto* const out = a.out<std::int32_t>(static_cast<int>(rows_.size() + t)) + from * table.capacity;
+      const auto count = std::ssize(table.lists[static_cast<std::size_t>(from)].ids);
+      for (std::int64_t i = 0; i < count; ++i, ++place) {
+        std::size_t server = 0;
+        while (*place >= ends[server]) ++server;
+        out[i] =
+            static_cast<std::int32_t>(table.starts[server] + *place - ends[server] + table.counts[server]);
       }
-    const auto output = static_cast<int>(2 * rows_.size() + 2 * group);
-    ps::order_keys(lists_, tables, servers_,
-                   {a.out<std::int64_t>(output), a.out<std::int64_t>(output + 1), places, nullptr},
-                   scratch + places_bytes_);
-    const std::int32_t* next = places;
-    for (std::size_t l = 0; l < lists_.size(); ++l) {
-      const std::size_t table = first + static_cast<std::size_t>(lists_[l].table);
-      const std::int64_t from = static_cast<std::int64_t>(l) % world_, capacity = capacities_[table];
-      auto* const out = a.out<std::int32_t>(static_cast<int>(rows_.size() + table)) + from * capacity;
-      const std::size_t count = lists_[l].ids.size();
-      std::copy_n(next, count, out);
-      std::fill(out + count, out + capacity, -1);
-      next += count;
+      std::fill(out + count, out + table.capacity, -1);
     }
   }
 
@@ -135,9 +168,8 @@ class HomeKeys {
   const std::int64_t rank_;
   const int servers_;
   const Ints rows_, group_tables_;
-  Ints capacities_;
-  std::size_t places_bytes_ = 0, order_bytes_ = 0;
-  std::vector<ps::IdList> lists_;
+  std::vector<Table> tables_;
+  std::size_t scratch_bytes_ = 0;
 };
 
 PreparedKernel prepare_home_keys(const PrepareContext& c) {
@@ -145,7 +177,7 @@ PreparedKernel prepare_home_keys(const PrepareContext& c) {
       *require_service<HomeLink>(c, "connection between homes of rows").communicator;
   const auto deadline = require_service<StepServices>(c, "worker").peer_deadline;
   const auto keys =
-      std::make_shared<HomeKeys>(c, HostExchange(c, c.attr("rows", Ints{}).size(), between, deadline));
+      std::make_shared<HomeKeys>(c, HostExchange(c, c.attr("rows", Ints{}).size(), between, deadline, false));
   PreparedKernel kernel;
   kernel.scratch_bytes = keys->scratch_bytes();
   kernel.run = [keys](const KernelArgs& a) { keys->run(a); };

@@ -15,11 +15,12 @@ std::int64_t used_of(const std::int64_t* block, std::int64_t capacity) {
 }
 
 HostExchange::HostExchange(const PrepareContext& c, std::size_t parts, comm::Communicator& communicator,
-                           std::chrono::nanoseconds deadline)
+                           std::chrono::nanoseconds deadline, bool pads)
     : communicator_(communicator),
       deadline_(deadline),
       counted_(c.inputs.size() > parts),
       fills_(c.attr("fill", false)),
+      pads_(pads),
       fill_byte_(static_cast<int>(c.attr(kFillByte, std::int64_t{0}))) {
   for (std::size_t i = 0; i < parts; ++i) {
     const Shape& shape = c.inputs[i].shape;
@@ -37,11 +38,11 @@ HostExchange::HostExchange(const PrepareContext& c, std::size_t parts, comm::Com
            std::to_string(communicator.size()));
 }
 
-void HostExchange::run(const KernelArgs& a) const {
+HostExchange::Counts HostExchange::run(const KernelArgs& a) const {
   if (ranks_ == 1) {
     for (std::size_t i = 0; i < parts_.size(); ++i)
       if (parts_[i].block_bytes() > 0) std::memcpy(a.outputs[i], a.inputs[i], parts_[i].block_bytes());
-    return;
+    return counts(a, counted_ ? parts_.size() : 0);
   }
   const WaitContext wait = a.wait->at_most(deadline_);
   const auto count = parts_.size();
@@ -62,10 +63,11 @@ void HostExchange::run(const KernelArgs& a) const {
   communicator_.all_to_all(out, words(sent), in, words(received), DType::Float32, a.stream, wait);
   move(received, in, a.outputs,
        [](char* packed, char* block, std::size_t bytes) { std::memcpy(block, packed, bytes); });
-  if (!counted_)
+  if (!counted_ && pads_)
     pad(received, a, 0xff);
-  else if (fills_)
+  else if (counted_ && fills_)
     pad(received, a, fill_byte_);
+  return received;
 }
 
 /// [ranks, parts], from the lists that begin at input `first`.

@@ -19,19 +19,20 @@ namespace braid::worker {
 class HostExchange {
  public:
   /// Of a node whose first `parts` inputs are exchanged; with as many inputs as parts these are lists of
-  /// rows, padded with -1, else lists of what is sent and received follow. The communicator outlives it.
-  /// Fails where the blocks are not for its ranks.
+  /// rows, padded with -1, else lists of what is sent and received follow. `pads`: lists that come are
+  /// padded. The communicator outlives it. Fails where the blocks are not for its ranks.
   HostExchange(const PrepareContext& c, std::size_t parts, comm::Communicator& communicator,
-               std::chrono::nanoseconds deadline);
+               std::chrono::nanoseconds deadline, bool pads = true);
 
   /// For what is sent and what comes, at the beginning of the kernel's.
   std::size_t scratch_bytes() const { return ranks_ == 1 ? 0 : 2 * ((bytes_ + 63) / 64 * 64); }
-  /// Writes the first `parts` outputs. Throws: what the communicator throws; InvalidArgument where a rank
-  /// sends more rows than there is room for.
-  void run(const KernelArgs& a) const;
+  /// [ranks, parts].
+  using Counts = std::vector<std::int64_t>;
+  /// Writes the first `parts` outputs. Result: how many rows came. Throws: what the communicator throws;
+  /// InvalidArgument where a rank sends more rows than there is room for.
+  Counts run(const KernelArgs& a) const;
 
  private:
-  using Counts = std::vector<std::int64_t>;
   /// One x of an exchange.
   struct Part {
     std::int64_t capacity = 0;
@@ -49,7 +50,7 @@ class HostExchange {
 
   comm::Communicator& communicator_;
   const std::chrono::nanoseconds deadline_;
-  const bool counted_, fills_;
+  const bool counted_, fills_, pads_;
   const int fill_byte_;
   std::int64_t ranks_ = 1;
   std::vector<Part> parts_;
