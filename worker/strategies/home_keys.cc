@@ -34,7 +34,6 @@ void infer_home_keys(InferContext& c) {
     if (c.dtype(i) != DType::Int64) c.fail("lists of rows must be int64");
     c.output(DType::Int64, c.shape(i));
   }
-  for (int i = 0; i < c.inputs(); ++i) c.output(DType::Int32, c.shape(i));
   int first = 0;
   for (const std::int64_t count : tables) {
     std::int64_t n = 0;
@@ -42,6 +41,7 @@ void infer_home_keys(InferContext& c) {
       const Shape& list = c.shape(first++);
       n = n < 0 || !list.is_static() ? Shape::kUnknown : n + list.elements();
     }
+    c.output(DType::Int32, {n});
     c.output(DType::Int64, {1, n});
     c.output(DType::Int64, {servers, count});
   }
@@ -97,6 +97,7 @@ class HomeKeys {
     Ints counts;                                  // of its keys, by server
     Ints starts;                                  // of these in the group's keys
     std::int64_t* group_keys = nullptr;
+    std::int32_t* out = nullptr;  // places
   };
   template <class T>
   static T* at(const KernelArgs& a, std::size_t place) {
@@ -125,13 +126,18 @@ class HomeKeys {
   void count_keys(const KernelArgs& a) {
     std::size_t first = 0;
     for (std::size_t g = 0; g < group_tables_.size(); ++g) {
-      const auto output = static_cast<int>(2 * rows_.size() + 2 * g);
+      const auto output = static_cast<int>(rows_.size() + 3 * g);
       const auto tables = static_cast<std::size_t>(group_tables_[g]);
-      auto* count = a.out<std::int64_t>(output + 1);
+      auto* places = a.out<std::int32_t>(output);
+      for (std::size_t t = first; t < first + tables; ++t) {
+        tables_[t].out = places;
+        tables_[t].group_keys = a.out<std::int64_t>(output + 1);
+        places += world_ * tables_[t].capacity;
+      }
+      auto* count = a.out<std::int64_t>(output + 2);
       std::int64_t next = 0;
       for (std::size_t server = 0; server < static_cast<std::size_t>(servers_); ++server)
         for (std::size_t t = first; t < first + tables; ++t) {
-          tables_[t].group_keys = a.out<std::int64_t>(output);
           tables_[t].starts[server] = next;
           next += * count++ = tables_[t].counts[server];
         }
@@ -150,7 +156,7 @@ class HomeKeys {
     }
     const auto* place = at<std::int32_t>(a, table.places);
     for (std::int64_t from = 0; from < world_; ++from) {
-      auto* const out = a.out<std::int32_t>(static_cast<int>(rows_.size() + t)) + from * table.capacity;
+      std::int32_t* const out = table.out + from * table.capacity;
       const auto count = std::ssize(table.lists[static_cast<std::size_t>(from)].ids);
       for (std::int64_t i = 0; i < count; ++i, ++place) {
         std::size_t server = 0;

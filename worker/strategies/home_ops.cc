@@ -51,8 +51,14 @@ HomeSwapSpec home_swap_of(const PrepareContext& c) {
   spec.memory = homed.memory(group, c.accelerator);
   spec.widths = c.attr("widths", Ints{});
   spec.tables = static_cast<int>(c.attr("tables", std::int64_t{0}));
-  for (std::int64_t list = 0; list < c.attr("lists", std::int64_t{0}); ++list)
-    spec.ids.push_back(c.inputs[static_cast<std::size_t>(list) + 1].shape.elements());
+  spec.joined = !c.attr("capacities", Ints{}).empty();
+  std::int64_t ids = 0;
+  for (std::int64_t list = 0; list < c.attr("lists", std::int64_t{0}); ++list) {
+    spec.ids.push_back(c.outputs[static_cast<std::size_t>(list)].shape.elements());
+    ids += spec.ids.back();
+  }
+  if (spec.joined && c.inputs[1].shape.elements() != ids)
+    c.fail("there are not as many places as the lists have room for");
   if (std::ssize(c.inputs) != spec.variable(spec.tables, 0))
     c.fail("each table needs its values and its slots");
   return spec;
@@ -60,6 +66,12 @@ HomeSwapSpec home_swap_of(const PrepareContext& c) {
 
 void infer_home_swap(InferContext& c) {
   const auto lists = c.attr("lists", std::int64_t{0});
+  if (const Ints capacities = c.attr("capacities", Ints{}); !capacities.empty()) {
+    if (c.inputs() < 2 || c.dtype(1) != DType::Int32) c.fail("places must be int32");
+    for (const std::int64_t capacity : capacities)
+      c.output(DType::Int32, {c.attr("ranks", std::int64_t{1}), capacity});
+    return c.output(DType::Float32, Shape{});
+  }
   if (c.inputs() <= lists) c.fail("each list needs its places");
   for (int list = 0; list < lists; ++list) {
     if (c.dtype(list + 1) != DType::Int32) c.fail("places must be int32");

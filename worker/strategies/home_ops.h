@@ -5,7 +5,8 @@
 //   braid.PsHomeArrive(planned) -> ready, votes: that is here. An op of its own, as an asynchronous one waits
 //     for itself of the step before, and pulls of two steps may be under way
 //   braid.PsHomeSwap(ready, places of each list, variables) -> rows of each list, done: engine/ops/common/
-//     home_swap.h; attributes `group`, `lists`, `tables`, `widths`
+//     home_swap.h; attributes `group`, `lists`, `tables`, `widths`. With `capacities` the places of all lists
+//     are one input, and these are [ranks, capacity], of which `ranks` is an attribute, too
 //   braid.PsHomeLeave(done of each group): sends what made room
 #pragma once
 

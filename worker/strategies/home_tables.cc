@@ -152,15 +152,14 @@ std::vector<OwnRows> HomeTables::find_rows(TrainingGraph& training, const std::v
     for (const Table& table : group.tables) in_order.push_back(lists[table.added]);
   const NodeId keys = add_home_keys(training, in_order);
   const auto tables = static_cast<int>(lists.size());
-  int list = 0, output = 2 * tables;
+  int list = 0, output = tables;
   for (Group& group : groups_) {
-    for (std::size_t t = 0; t < group.tables.size(); ++t) group.places.push_back({keys, tables + list++});
+    group.places = {{keys, output++}};
     group.keys = {keys, output++};
     group.counts = {keys, output++};
   }
   add_swaps(training);
   std::vector<OwnRows> found(lists.size());
-  list = 0;
   for (const Group& group : groups_)
     for (std::size_t t = 0; t < group.tables.size(); ++t, ++list)
       found[group.tables[t].added] = {add_variable(training, group.tables[t]),
@@ -204,12 +203,17 @@ void HomeTables::add_swaps(TrainingGraph& training) {
     Group& group = groups_[g];
     std::vector<ValueRef> inputs{{arrived, 0}};
     std::ranges::copy(group.places, std::back_inserter(inputs));
-    const auto lists = std::ssize(group.places);
+    Ints capacities;  // of several workers
+    for (const Table& table : group.tables)
+      if (!alone()) capacities.push_back(capacity_of(table));
+    const auto lists = alone() ? std::ssize(group.places) : std::ssize(group.tables);
     group.swap = add_node(graph, "braid.PsHomeSwap", "ps/home_swap" + std::to_string(group.widths[0]),
                           std::move(inputs),
                           {{"group", static_cast<std::int64_t>(g)},
                            {"lists", static_cast<std::int64_t>(lists)},
                            {"tables", static_cast<std::int64_t>(group.tables.size())},
+                           {"capacities", capacities},
+                           {"ranks", static_cast<std::int64_t>(options_.world)},
                            {"widths", group.widths}})
                      .node;
     leave.inputs.push_back({group.swap, static_cast<int>(lists)});

@@ -94,7 +94,7 @@ class HomeTables {
     std::vector<std::int64_t> widths;  // numbers of a row's values, of each slot
     std::vector<Table> tables;
     ValueRef keys = {}, counts = {};
-    std::vector<ValueRef> places = {};  // of the ids of each list
+    std::vector<ValueRef> places = {};  // of the ids of each list; of several workers, of all in one
     NodeId swap = kNoNode;
   };
 

@@ -25,7 +25,7 @@ PreparedKernel host_home_swap(const PrepareContext& c, HomeSwapSpec spec) {
       }
     });
     for (std::size_t list = 0; list < spec.ids.size(); ++list) {
-      const auto* const places = a.in<std::int32_t>(static_cast<int>(list) + 1);
+      const auto* const places = spec.places(a, list);
       auto* const rows = a.out<std::int32_t>(static_cast<int>(list));
       pool->parallel_range(spec.ids[list], kIds, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) rows[i] = places[i] < 0 ? -1 : block.slots[places[i]];

@@ -24,8 +24,15 @@ struct HomeSwapSpec {
   std::vector<std::int64_t> ids;     // by list
   std::vector<std::int64_t> widths;  // numbers of a row's values, of each slot
   int tables = 0;
+  bool joined = false;  // the places of all lists are one input, one list behind the other
 
-  int first_variable() const { return 1 + static_cast<int>(ids.size()); }
+  int first_variable() const { return joined ? 2 : 1 + static_cast<int>(ids.size()); }
+  const std::int32_t* places(const KernelArgs& a, std::size_t list) const {
+    if (!joined) return a.in<std::int32_t>(1 + static_cast<int>(list));
+    const auto* at = a.in<std::int32_t>(1);
+    for (std::size_t before = 0; before < list; ++before) at += ids[before];
+    return at;
+  }
   int variable(int table, int piece) const {
     return first_variable() + table * static_cast<int>(widths.size()) + piece;
   }

@@ -89,7 +89,7 @@ void rows_of_ids(const HomeSwapSpec& spec, const KernelArgs& a, const std::int32
     const int count = std::min(kMostTables, all - first);
     std::int64_t most = 1;
     for (int l = 0; l < count; ++l) {
-      lists.places[l] = a.in<std::int32_t>(1 + first + l);
+      lists.places[l] = spec.places(a, static_cast<std::size_t>(first + l));
       lists.rows[l] = a.out<std::int32_t>(first + l);
       lists.ids[l] = spec.ids[static_cast<std::size_t>(first + l)];
       most = std::max(most, lists.ids[l]);
