@@ -21,6 +21,9 @@ namespace {
 constexpr std::uint64_t kLateTickets = 4;
 /// Batches that windows are read ahead for, at most.
 constexpr std::uint64_t kMostAhead = 4096;
+/// Windows that share the part of the budget that one would have, where rows keep their order. One large
+/// window after another would be read by one thread, and begun when the one before it is used up.
+constexpr double kWindowsInOrder = 8;
 
 struct Window {
   std::shared_ptr<const Table> table;
@@ -85,7 +88,8 @@ BatchPlanOptions plan_options(const BlockSource& source, const StreamedRowsOptio
   const double fits =
       static_cast<double>(options.memory_bytes) / 3 / (per_block * static_cast<double>(row_bytes));
   const double wanted = static_cast<double>(options.window_rows) / per_block;
-  const double all = std::min(wanted, fits) / plan.shards;
+  const double all =
+      batches.shuffle ? std::min(wanted, fits) / plan.shards : std::min(wanted, fits / kWindowsInOrder);
   plan.window_blocks = static_cast<std::int64_t>(std::clamp(all, 1.0, static_cast<double>(blocks)));
   return plan;
 }

@@ -28,7 +28,11 @@ class CountingBlocks : public BlockSource {
   std::shared_ptr<const Table> columns() const override { return columns_; }
   std::shared_ptr<const Table> read(std::span<const BlockPart> parts) override {
     ++reads;
+    const int under_way = ++reading;
+    for (int most = most_reading; under_way > most && !most_reading.compare_exchange_weak(most, under_way);) {
+    }
     if (delay.count() > 0) std::this_thread::sleep_for(delay);
+    --reading;
     std::vector<std::int64_t> ids;
     for (const BlockPart& part : parts) {
       if (static_cast<std::int64_t>(part.block) == fails) throw DataLoss("block of trouble");
@@ -43,7 +47,7 @@ class CountingBlocks : public BlockSource {
   std::string describe(std::size_t block) const override { return "block " + std::to_string(block); }
   std::uint64_t fingerprint() const override { return 7; }
 
-  std::atomic<int> reads = 0;
+  std::atomic<int> reads = 0, reading = 0, most_reading = 0;  // of all time, now, and at once
   std::chrono::milliseconds delay{0};
   std::int64_t fails = -1;
 
@@ -176,6 +180,21 @@ TEST(StreamedRowsTest, SlowReadsAreAheadOfTheSteps) {
     std::this_thread::sleep_for(std::chrono::milliseconds(8));
   }
   EXPECT_LE(rows->statistics().windows_waited, 8) << "of 40";
+}
+
+TEST(StreamedRowsTest, RowsInOrderAreReadByAllReaders) {
+  // 120,000 bytes of rows, far more than the budget.
+  const auto source = std::make_shared<CountingBlocks>(1000, 10);
+  source->delay = std::chrono::milliseconds(2);
+  const BatchOptions batches{.global_batch = 25, .shuffle = false};
+  const StreamedRowsOptions options{.memory_bytes = 24000, .threads = 3};
+  auto rows = std::make_shared<StreamedRows>(source, options, batches);
+  Batcher batcher(rows, {"id"}, batches);
+  std::int64_t next = 0;
+  for (std::uint64_t t = 0; t < 400; ++t)
+    for (const std::int64_t id : ids_of(batcher.make(t))) EXPECT_EQ(id, next++);
+  EXPECT_GE(source->most_reading, 3);
+  EXPECT_LE(rows->statistics().most_bytes, 24000 + 1000);
 }
 
 TEST(StreamedRowsTest, GoesBackWhereItIsAskedTo) {
