@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/exec/initial_variables.h"
 #include "engine/exec/placement_log.h"
 #include "engine/exec/plan_report.h"
-#include "engine/ops/state/variable_init.h"
 #include "engine/program/program.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
@@ -44,14 +44,15 @@ std::vector<std::string> names_of(const Feeds& feeds) {
 }
 
 void initialize_variables(const Graph& graph, const std::map<std::string, Tensor>& initial,
-                          std::uint64_t seed, Strategy& strategy, VariableStore& store) {
-  for (const VariableInfo& variable : list_variables(graph))
-    if (auto value = store.read(variable.name)) {
-      const auto given = initial.find(strategy.model_name(variable.name));
-      if (given != initial.end() && strategy.takes_initial_value(variable.name, given->second)) continue;
-      if (given == initial.end()) initialize_variable(graph.node(variable.handle), seed, *value);
-      store.write(variable.name, given == initial.end() ? *value : given->second);
-    }
+                          std::uint64_t seed, Strategy& strategy, Runtime& runtime) {
+  for (const VariableInfo& variable : list_variables(graph)) {
+    if (!runtime.variables().contains(variable.name)) continue;
+    const auto given = initial.find(strategy.model_name(variable.name));
+    if (given == initial.end())
+      initialize_variable(runtime, graph, variable, seed);
+    else if (!strategy.takes_initial_value(variable.name, given->second))
+      runtime.variables().write(variable.name, given->second);
+  }
 }
 
 /// Before trials, which are fed with it.
@@ -118,7 +119,7 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   instance = std::make_unique<Instance>(std::move(made.program), runtime, instance_options(job));
   if (made.before_first) before_first = std::make_unique<Instance>(std::move(made.before_first), runtime);
   if (!keeps_variables)
-    initialize_variables(training.graph, from.model.initial, job.seed(), *strategy, runtime.variables());
+    initialize_variables(training.graph, from.model.initial, job.seed(), *strategy, runtime);
 }
 
 void BuiltStep::grow() {

@@ -182,7 +182,7 @@ class HybridStrategy : public ServedStrategy {
   std::uint64_t start(const CheckpointInfo* restored, bool resume, std::uint64_t step,
                       const WaitContext& wait) override {
     agree_on_checkpoint(restored, wait);
-    initialize_tables(shards_, given_, seed_, runtime_.variables());
+    initialize_tables(shards_, given_, seed_, runtime_);
     given_.clear();
     if (restored) restore_tables(shards_, *restored, runtime_.variables());
     return ServedStrategy::start(restored, resume, step, wait);

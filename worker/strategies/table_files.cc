@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/init.h"
 #include "comm/communicator.h"
+#include "engine/exec/initial_variables.h"
 #include "worker/strategies/hot_rows.h"
 
 namespace braid::worker {
@@ -115,6 +116,19 @@ Tensor memory_of(VariableStore& store, const std::string& name, const Shape& sha
   return store.domain(name) == Domain::Host ? *store.read(name) : Tensor(DType::Float32, shape);
 }
 
+/// Of a table that does not begin as its initialiser says.
+void copy_own_rows(const TableShard& table, const Tensor& whole, VariableStore& store) {
+  Tensor values = memory_of(store, table.name, table.local_shape());
+  const std::span<float> own = values.data<float>();
+  std::ranges::fill(own, 0.0F);
+  const std::int64_t dim = table.local_dim();
+  table.for_each_row([&](std::int64_t row, std::int64_t local) {
+    std::copy_n(whole.data<float>().data() + row * table.dim + table.first_column(), dim,
+                own.data() + local * dim);
+  });
+  store.write(table.name, values);
+}
+
 /// `whole`: of the table, where it does not begin as its initialiser says.
 void initialize_hot_rows(const TableShard& table, const Tensor* whole, const RngKey& key,
                          VariableStore& store) {
@@ -137,25 +151,16 @@ void initialize_hot_rows(const TableShard& table, const Tensor* whole, const Rng
 }  // namespace
 
 void initialize_tables(const std::vector<TableShard>& tables, const std::map<std::string, Tensor>& given,
-                       std::uint64_t seed, VariableStore& store) {
+                       std::uint64_t seed, Runtime& runtime) {
+  VariableStore& store = runtime.variables();
   for (const TableShard& table : tables) {
     if (!table.sharded()) continue;
-    Tensor values = memory_of(store, table.name, table.local_shape());
-    const std::span<float> own = values.data<float>();
-    std::ranges::fill(own, 0.0F);
     const RngKey key = make_rng_key(seed, table.name);
-    const std::int64_t dim = table.local_dim();
     const auto whole = given.find(table.name);
-    table.for_each_row([&](std::int64_t row, std::int64_t local) {
-      if (whole != given.end()) {
-        std::copy_n(whole->second.data<float>().data() + row * table.dim + table.first_column(), dim,
-                    own.data() + local * dim);
-        return;
-      }
-      fill_initial(table.init, key, static_cast<std::uint64_t>(row * table.dim + table.first_column()),
-                   own.subspan(static_cast<std::size_t>(local * dim), static_cast<std::size_t>(dim)));
-    });
-    store.write(table.name, values);
+    if (whole != given.end())
+      copy_own_rows(table, whole->second, store);
+    else
+      fill_variable(runtime, table.name, table.local_shape(), table.initial_rows(key));
     std::vector<std::string> owners{table.name};
     if (!table.hot.empty()) {
       owners.push_back(hot_variable(table, table.name));
@@ -163,11 +168,9 @@ void initialize_tables(const std::vector<TableShard>& tables, const std::map<std
     }
     for (const std::string& owner : owners)
       for (std::size_t s = 0; s < table.slots.size(); ++s) {
-        const std::string name = slot_name(owner, table.slots[s]);
         const std::int64_t rows = owner == table.name ? table.local_rows() : std::ssize(table.hot);
-        Tensor slot = memory_of(store, name, table.row_wise ? Shape{rows} : Shape{rows, table.local_dim()});
-        std::ranges::fill(slot.data<float>(), table.slot_initials[s]);
-        store.write(name, slot);
+        fill_variable(runtime, slot_name(owner, table.slots[s]),
+                      table.row_wise ? Shape{rows} : Shape{rows, table.local_dim()}, table.slot_initials[s]);
       }
   }
 }

@@ -32,7 +32,7 @@ ShardInfo write_tables(const std::vector<TableShard>& tables, VariableStore& sto
 /// Gives the rows of this rank their first values, as they are in a table that one process holds. `given`:
 /// whole tables, by name, that begin with other values than those of their initialiser.
 void initialize_tables(const std::vector<TableShard>& tables, const std::map<std::string, Tensor>& given,
-                       std::uint64_t seed, VariableStore& store);
+                       std::uint64_t seed, Runtime& runtime);
 
 /// The rows of this rank that the checkpoint has; the others keep what they hold, and slots that it lacks
 /// too. Throws: InvalidArgument with the step and the table: not there, or of another shape; DataLoss.

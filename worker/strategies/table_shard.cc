@@ -32,6 +32,22 @@ std::int64_t TableShard::local_rows() const {
 
 Shape TableShard::local_shape() const { return {local_rows(), local_dim()}; }
 
+InitialRows TableShard::initial_rows(RngKey key) const {
+  const bool is_spread = plan == TablePlan::Row;
+  return {.spec = init,
+          .key = key,
+          .rows = plan == TablePlan::Table && rank != owner ? 0
+                  : is_spread                               ? (rows - rank + world - 1) / world
+                                                            : rows,
+          .width = local_dim(),
+          .dim = dim,
+          .column = first_column(),
+          .is_spread = is_spread,
+          .rank = rank,
+          .ranks = world,
+          .shuffle = RowShuffle(is_spread ? rows : 1)};
+}
+
 int TableShard::rank_of(std::int64_t row) const {
   if (plan == TablePlan::Table) return owner;
   if (plan != TablePlan::Row) return rank;

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/init.h"
 #include "engine/ir/shape.h"
 #include "engine/ops/common/row_buckets.h"
+#include "engine/ops/state/initial_rows.h"
 
 namespace braid::worker {
 
@@ -58,6 +58,9 @@ struct TableShard {
   int owner_of(int part) const { return plan == TablePlan::Column ? part : owner; }
   /// The piece that this rank has if it owns any.
   int own_part() const { return plan == TablePlan::Column ? rank : 0; }
+
+  /// How the rows that this rank holds begin; its variable may have a row more, of zeros.
+  InitialRows initial_rows(RngKey key) const;
 
   int rank_of(std::int64_t row) const;
   /// The row of `row` in the variable of a rank that holds it.

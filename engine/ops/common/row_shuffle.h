@@ -17,20 +17,20 @@ namespace braid {
 class RowShuffle {
  public:
   /// REQUIRES: 0 <= rows < 2^62.
-  explicit RowShuffle(std::int64_t rows)
+  constexpr explicit RowShuffle(std::int64_t rows)
       : rows_(static_cast<std::uint64_t>(rows)),
         bits_(rows <= 1 ? 1 : std::bit_width(static_cast<std::uint64_t>(rows - 1))),
         mask_((std::uint64_t{1} << bits_) - 1) {}
 
   /// REQUIRES: 0 <= row < rows.
-  std::int64_t place_of(std::int64_t row) const {
+  constexpr std::int64_t place_of(std::int64_t row) const {
     auto x = static_cast<std::uint64_t>(row);
     do x = mixed(x);
     while (x >= rows_);
     return static_cast<std::int64_t>(x);
   }
   /// The inverse.
-  std::int64_t row_at(std::int64_t place) const {
+  constexpr std::int64_t row_at(std::int64_t place) const {
     auto x = static_cast<std::uint64_t>(place);
     do x = unmixed(x);
     while (x >= rows_);
@@ -46,15 +46,15 @@ class RowShuffle {
     return inverse;
   }
 
-  int shift() const { return (bits_ + 1) / 2; }
-  std::uint64_t mixed(std::uint64_t x) const {
+  constexpr int shift() const { return (bits_ + 1) / 2; }
+  constexpr std::uint64_t mixed(std::uint64_t x) const {
     x = (x + kStep) & mask_;
     x = ((x ^ (x >> shift())) * kFirst) & mask_;
     x = ((x ^ (x >> shift())) * kSecond) & mask_;
     return x ^ (x >> shift());
   }
   /// The shift is at least half of the bits, so that doing it again undoes it.
-  std::uint64_t unmixed(std::uint64_t x) const {
+  constexpr std::uint64_t unmixed(std::uint64_t x) const {
     x ^= x >> shift();
     x = (x * inverse_of(kSecond)) & mask_;
     x ^= x >> shift();

@@ -1,9 +1,12 @@
 // CUDA kernels of the random ops: a thread a Philox block. The exchanges of RandomShuffle follow one another,
 // so one thread does them in shared memory; more rows than fit there are shuffled by the CPU.
+#include <cmath>
+
 #include "engine/ops/common/cuda/divide.cuh"
 #include "engine/ops/common/cuda/random.cuh"
 #include "engine/ops/common/cuda/unit.cuh"
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/state/initial_rows.h"
 
 namespace braid {
 namespace {
@@ -154,7 +157,69 @@ bool supports_shuffle(const Node&, std::span<const OutputInfo> inputs) {
   return dtype_size(inputs[0].dtype) != 0 && (shape.rank() == 0 || shape[0] <= kMostShuffled);
 }
 
+/// An element of a table, as base/init.cc makes it of its random bits. `last`: below the end of uniforms.
+struct InitialNumber {
+  InitSpec spec;
+  float last;
+
+  __device__ float operator()(std::uint32_t bits) const {
+    const float a = spec.a, b = spec.b;
+    switch (spec.kind) {
+      case InitKind::Zeros:
+        return 0;
+      case InitKind::Constant:
+        return a;
+      case InitKind::Uniform: {
+        const float x = a + (b - a) * random::uniform01(bits);
+        return x < last ? x : last;
+      }
+      case InitKind::Normal:
+        return a + b * Quantile{0, 1}(bits);
+      case InitKind::TruncatedNormal:
+        return a + b * Quantile{random::kBelowMinus2, 1 - 2 * random::kBelowMinus2}(bits);
+    }
+    return 0;
+  }
+};
+
+/// kPack elements of a row at a time, which are of one block of the stream.
+template <int kPack>
+__global__ void initial_rows_kernel(const __grid_constant__ InitialRows from, InitialNumber number,
+                                    float* out) {
+  using Elements = cuda::Pack<float, kPack>;
+  const bool is_drawn = from.spec.kind > InitKind::Constant;
+  const std::int64_t packs = from.width / kPack, n = from.rows * packs;
+  for (std::int64_t i = cuda::grid_index(); i < n; i += cuda::grid_size()) {
+    const std::int64_t row = from.rows == 1 ? 0 : i / packs, column = (i - row * packs) * kPack;
+    Elements made;
+    const std::uint64_t element = is_drawn ? from.first_of(row) + static_cast<std::uint64_t>(column) : 0;
+    const auto bits =
+        is_drawn ? cuda::random_bits(from.key.value, element / 4) : cuda::Pack<std::uint32_t, 4>{};
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) {
+      std::uint32_t own = bits.at[k];
+      if constexpr (kPack == 1) own = bits.at[element % 4];
+      made.at[k] = number(own);
+    }
+    *reinterpret_cast<Elements*>(out + i * kPack) = made;
+  }
+}
+
 }  // namespace
+
+void fill_initial_rows(const InitialRows& from, float* out, StreamRef stream) {
+  if (from.elements() == 0) return;
+  const float a = from.spec.a, b = from.spec.b;
+  const InitialNumber number{from.spec, a < b ? std::nextafter(b, a) : a};
+  const bool packed =
+      from.width % 4 == 0 && from.dim % 4 == 0 && from.column % 4 == 0 && cuda::is_aligned16(out);
+  if (packed)
+    cuda::launch(initial_rows_kernel<4>, cuda::blocks_for(from.elements() / 4), cuda::kThreads, 0, stream,
+                 from, number, out);
+  else
+    cuda::launch(initial_rows_kernel<1>, cuda::blocks_for(from.elements()), cuda::kThreads, 0, stream, from,
+                 number, out);
+}
 
 void register_random_cuda(OpRegistry& registry) {
   registry.add_cuda("RandomUniform", [](const PrepareContext& c) { return prepare_float(c, Uniform{}); });

@@ -7,4 +7,5 @@ braid_op_family(state
     lookup_table
     save_restore
   SOURCES
+    initial_rows.cc
     variable_init.cc)

@@ -30,17 +30,21 @@ InitSpec variable_init_spec(const Node& var_handle) {
           static_cast<float>(var_handle.attrs.get("_init_b", 0.0))};
 }
 
+RngKey variable_init_key(const Node& var_handle, std::uint64_t seed) {
+  return make_rng_key(seed, variable_name(var_handle));
+}
+
 void initialize_variable(const Node& var_handle, std::uint64_t seed, Tensor& out) {
   const InitSpec spec = variable_init_spec(var_handle);
   if (out.dtype() == DType::Float32)
-    return fill_initial(spec, make_rng_key(seed, variable_name(var_handle)), 0, out.data<float>());
+    return fill_initial(spec, variable_init_key(var_handle, seed), 0, out.data<float>());
   if (spec.kind == InitKind::Zeros) {
     std::memset(out.raw(), 0, out.bytes());
     return;
   }
   if (spec.kind == InitKind::Uniform && out.dtype() == DType::Int64) {
     std::vector<float> uniform(static_cast<std::size_t>(out.elements()));
-    fill_initial(spec, make_rng_key(seed, variable_name(var_handle)), 0, uniform);
+    fill_initial(spec, variable_init_key(var_handle, seed), 0, uniform);
     std::ranges::transform(uniform, out.data<std::int64_t>().begin(),
                            [](float x) { return static_cast<std::int64_t>(std::floor(x)); });
     return;

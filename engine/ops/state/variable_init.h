@@ -15,8 +15,11 @@ namespace braid {
 /// Throws: InvalidArgument naming the node when _init_kind is none of InitKind.
 InitSpec variable_init_spec(const Node& var_handle);
 
-/// Fills `out` with the variable's initial value, in stream make_rng_key(seed, variable name). Types other
-/// than float32 take zeros or a constant. Throws: InvalidArgument naming the node.
+/// The stream that the variable's values are drawn from: make_rng_key(seed, variable name).
+RngKey variable_init_key(const Node& var_handle, std::uint64_t seed);
+
+/// Fills `out` with the variable's initial value, in stream variable_init_key(). Types other than
+/// float32 take zeros or a constant. Throws: InvalidArgument naming the node.
 void initialize_variable(const Node& var_handle, std::uint64_t seed, Tensor& out);
 
 }  // namespace braid
