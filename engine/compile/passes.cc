@@ -98,6 +98,7 @@ constexpr auto kPasses = std::to_array<Pass>({
     {"merge_casts", "rewrite", kAll, merge_casts, "casts of one value that no region took become one"},
     {"placement", "graph", kAll, place, "which nodes run on the device; copies where values cross"},
     {"group_gathers", "rewrite", kDevice, group_gathers, "one node for many gathers"},
+    {"join_bags", "rewrite", kDevice, join_bags, "sums of bags are written where they are joined"},
     {"group_updates", "rewrite", kDevice, group_updates, "one node for many small updates"},
     {"split_updates", "rewrite", kDevice, split_updates,
      "the grouping of rows of sparse updates as a node that waits for indices only"},

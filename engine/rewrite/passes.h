@@ -92,6 +92,8 @@ void fuse_regions(Plan& plan);
 /// One node for many gathers, and one for many small updates, of a device's program.
 void group_gathers(Plan& plan);
 void group_updates(Plan& plan);
+/// Sums of bags are written where they are joined (join_bags.cc).
+void join_bags(Plan& plan);
 
 /// Of sparse updates, the grouping of their rows as a node that waits for indices only.
 void split_updates(Plan& plan);

@@ -1,5 +1,6 @@
 // CUDA kernels of the ops that only move elements: the plans of their stems (common/box_plan.h).
 #include "engine/ops/common/cuda/box_kernel.h"
+#include "engine/ops/common/device_boxes.h"
 
 namespace braid {
 namespace {
@@ -36,6 +37,7 @@ constexpr Row kRows[] = {
     {"Transpose", prepare_boxes<plans::transpose>},
     {"Unpack", prepare_boxes<plans::unpack>},
     {"braid.PadGrad", prepare_boxes<plans::pad_grad>},
+    {"braid.PutColumns", device_put_columns},
     {"braid.SliceGrad", prepare_boxes<plans::slice_grad>},
     {"braid.SplitLike", prepare_boxes<plans::split_like>},
 };

@@ -1,10 +1,13 @@
 // Concat(axis, x...) and ConcatV2(x..., axis) join tensors along an axis; braid.SplitLike(axis, y, like...)
 // is the inverse and their gradient: output i is the part of y that has the shape of like[i], of which only
 // the shape is used. ConcatOffset(axis, shapes...) gives where each part starts.
+// braid.PutColumns(x [rows, columns], part...) is x with the columns from offsets[i] on taken from part i. It
+// changes x where nobody else reads it.
 #include <fmt/format.h>
 
 #include "engine/ops/array/variadic.h"
 #include "engine/ops/common/box_plan.h"
+#include "engine/ops/common/device_boxes.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -116,6 +119,65 @@ void split_like_gradient(GradContext& c) {
   c.set_grad(1, c.op("ConcatV2", std::move(inputs)));
 }
 
+constexpr const char* kOffsets = "offsets";
+
+void infer_put_columns(InferContext& c) {
+  c.require_rank(0, 2);
+  const auto offsets = c.attr(kOffsets, std::vector<std::int64_t>{});
+  if (std::ssize(offsets) != c.inputs() - 1) c.fail("offsets has not one for each part");
+  std::int64_t end = 0;
+  for (int i = 1; i < c.inputs(); ++i) {
+    c.require_same_dtype(0, i);
+    c.require_rank(i, 2);
+    const Shape &x = c.shape(0), &part = c.shape(i);
+    if (!x.is_static() || !part.is_static()) continue;
+    const std::int64_t first = offsets[static_cast<std::size_t>(i - 1)];
+    if (part[0] != x[0] || first < end || first + part[1] > x[1])
+      c.fail(fmt::format("part {} of shape {} has no place of its own in shape {} from column {} on", i,
+                         part.to_string(), x.to_string(), first));
+    end = first + part[1];
+  }
+  c.output(c.dtype(0), c.shape(0));
+}
+
+/// The parts, and with `whole` what is between them.
+BoxPlan put_columns(const PrepareContext& c, bool whole) {
+  const auto offsets = c.attr(kOffsets, std::vector<std::int64_t>{});
+  const std::int64_t rows = c.outputs[0].shape[0], width = c.outputs[0].shape[1];
+  BoxPlan plan;
+  const auto copy = [&](int input, std::int64_t from, std::int64_t stride, std::int64_t to,
+                        std::int64_t columns) {
+    if (columns > 0)
+      plan.parts.push_back(
+          {BoxCopy({{rows, stride, width}, {columns, 1, 1}}, from, to, dtype_size(c.outputs[0].dtype)), input,
+           0});
+  };
+  std::int64_t end = 0;
+  for (std::size_t i = 0; i < offsets.size(); ++i) {
+    if (whole) copy(0, end, width, end, offsets[i] - end);
+    const std::int64_t columns = c.inputs[i + 1].shape[1];
+    copy(static_cast<int>(i) + 1, 0, columns, offsets[i], columns);
+    end = offsets[i] + columns;
+  }
+  if (whole) copy(0, end, width, end, width - end);
+  return plan;
+}
+
+PreparedKernel prepare_put_columns(const PrepareContext& c,
+                                   PreparedKernel (*boxes)(const PrepareContext&, BoxPlan)) {
+  PreparedKernel kernel;
+  kernel.run = [parts = boxes(c, put_columns(c, false)), whole = boxes(c, put_columns(c, true))](
+                   const KernelArgs& a) { (a.outputs[0] == a.inputs[0] ? parts : whole).run(a); };
+  return kernel;
+}
+
+/// Where it changes x, that is all it does.
+Cost put_columns_cost(const InferContext& c, std::span<const OutputInfo>) {
+  double bytes = 0;
+  for (int i = 1; i < c.inputs(); ++i) bytes += 2 * known_bytes({c.dtype(i), c.shape(i)});
+  return {0, bytes};
+}
+
 void infer_concat_offset(InferContext& c) {
   c.require_rank(0, 0);
   for (int i = 1; i < c.inputs(); ++i) {
@@ -143,6 +205,10 @@ PreparedKernel prepare_concat_offset(const PrepareContext& c) {
 }
 
 }  // namespace
+
+PreparedKernel device_put_columns(const PrepareContext& c) {
+  return prepare_put_columns(c, device_box_kernel);
+}
 
 BoxPlan plans::concat(const PrepareContext& c) {
   const auto [axis_input, first, count] = layout_of(c.node);
@@ -181,6 +247,15 @@ void register_concat(OpRegistry& registry) {
                 .cpu = prepare_boxes<plans::split_like>,
                 .shape_values = {0},
                 .shape_only = inputs_from(2)});
+  registry.add({.name = "braid.PutColumns",
+                .traits = moves().any_type(),
+                .min_inputs = 2,
+                .max_inputs = -1,
+                .infer = infer_put_columns,
+                .no_gradient_reason = "the compiler makes it, after gradients are made",
+                .cost = put_columns_cost,
+                .cpu = [](const PrepareContext& c) { return prepare_put_columns(c, host_box_kernel); },
+                .in_place = {{0, 0}}});
   registry.add({.name = "ConcatOffset",
                 .traits = computes().output_list(),
                 .min_inputs = 2,

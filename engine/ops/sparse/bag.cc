@@ -4,7 +4,8 @@
 // update can read the sums' gradient itself (engine/rewrite/bag_updates.cc).
 // Sums are of the table's type; mixed precision has those of float32 rounded once to 16 bits
 // (common/halves.h). braid.BagMany(the same for any number of tables, one after another) has an output for
-// each. The compiler makes it (engine/rewrite/group_gathers.cc). An id out of range is InvalidArgument.
+// each, or for some of them a common one, of which they write columns (kJoinOffsets). The compiler makes it
+// (engine/rewrite/group_gathers.cc, join_bags.cc). An id out of range is InvalidArgument.
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/grad_util.h"
 #include "engine/ops/common/halves.h"
@@ -44,6 +45,8 @@ void infer(InferContext& c) {
   if (c.inputs() % in.stride() != 0 || (c.inputs() != in.stride() && c.node().op->max_inputs >= 0))
     c.fail("inputs must be table, ids" + std::string(in.ragged ? ", offsets" : "") +
            (in.weighted ? ", weights" : "") + ", got " + std::to_string(c.inputs()));
+  const BagPlaces places(c.node().attrs, c.inputs() / in.stride());
+  std::int64_t joined_bags = Shape::kUnknown;
   for (int t = 0; in.table(t) < c.inputs(); ++t) {
     const int table = in.table(t);
     if (c.dtype(table) != DType::Resource)
@@ -51,8 +54,18 @@ void infer(InferContext& c) {
     c.require_rank(table, 2);
     const std::int64_t bags = check_bag_inputs(c, in, table);
     if (in.weighted && c.dtype(in.weights(t)) != dtype) c.fail("weights must be of the table's type");
-    c.output(dtype, {bags, c.shape(table).has_rank() ? c.shape(table)[1] : Shape::kUnknown});
+    const std::int64_t width = c.shape(table).has_rank() ? c.shape(table)[1] : Shape::kUnknown;
+    if (!places.joins(t)) {
+      c.output(dtype, {bags, width});
+      continue;
+    }
+    if (places.offset(t) + std::max<std::int64_t>(width, 0) > places.width)
+      c.fail("columns of table " + std::to_string(t) + " are not among " + std::to_string(places.width));
+    if (joined_bags >= 0 && bags >= 0 && bags != joined_bags)
+      c.fail("joined tables have " + std::to_string(joined_bags) + " and " + std::to_string(bags) + " bags");
+    joined_bags = std::max(joined_bags, bags);
   }
+  if (!places.offsets.empty()) c.output(dtype, {joined_bags, places.width});
 }
 
 template <class T>
@@ -72,7 +85,7 @@ BRAID_VECTOR_CLONES void multiply_row(T* row, T by, std::int64_t width) {
   for (std::int64_t i = 0; i < width; ++i) row[i] *= by;
 }
 
-/// out[bag] of `table` [rows, width].
+/// `out`, a bag's sum of `table` [rows, width].
 template <class T, class Parts>
 void pool_bag(const Parts& parts, std::int64_t bag, const T* table, std::int64_t width, T* out) {
   constexpr std::int64_t kAtOnce = 16;
@@ -107,16 +120,21 @@ struct TableBags {
   BagSizes sizes;
   std::int64_t rows, width;
   DType ids, offsets;
+  // Of the output.
+  int output;
+  std::int64_t offset, stride;
 };
 
 std::vector<TableBags> tables_of(const PrepareContext& c, const BagInputs& in) {
   std::vector<TableBags> tables;
+  const BagPlaces places(c.node.attrs, static_cast<int>(c.inputs.size()) / in.stride());
   for (int t = 0; in.table(t) < static_cast<int>(c.inputs.size()); ++t) {
     const auto info = [&](int i) -> const OutputInfo& { return c.inputs[static_cast<std::size_t>(i)]; };
     const OutputInfo* offsets = in.ragged ? &info(in.offsets(t)) : nullptr;
     const Shape& table = info(in.table(t)).shape;
     tables.push_back({bag_sizes(in, info(in.ids(t)).shape, offsets ? &offsets->shape : nullptr), table[0],
-                      table[1], info(in.ids(t)).dtype, offsets ? offsets->dtype : DType::Int64});
+                      table[1], info(in.ids(t)).dtype, offsets ? offsets->dtype : DType::Int64,
+                      places.output(t), places.offset(t), places.stride(t, table[1])});
   }
   return tables;
 }
@@ -131,7 +149,7 @@ void pool(const TableBags& b, const BagInputs& in, int t, const std::string& pla
   const std::int64_t of_bag = b.sizes.bags == 0 ? 1 : b.sizes.ids / b.sizes.bags + 1;
   pool.parallel_range(b.sizes.bags, row_grain(b.width * of_bag), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t bag = begin; bag < end; ++bag)
-      pool_bag(parts, bag, a.in<T>(in.table(t)), b.width, a.out<T>(t) + bag * b.width);
+      pool_bag(parts, bag, a.in<T>(in.table(t)), b.width, a.out<T>(b.output) + bag * b.stride + b.offset);
   });
 }
 
@@ -220,15 +238,16 @@ void gradient(GradContext& c) {
 Cost cost(const InferContext& c, std::span<const OutputInfo> outputs) {
   const BagInputs in = bag_inputs(c.node().attrs, true);
   Cost sum;
-  for (std::size_t t = 0; t < outputs.size(); ++t) {
-    const int ids = in.ids(static_cast<int>(t));
-    const Shape& out = outputs[t].shape;
-    const double width = out.has_rank() && out[1] >= 0 ? static_cast<double>(out[1]) : 1;
+  for (int t = 0; in.table(t) < c.inputs(); ++t) {
+    const int ids = in.ids(t);
+    const Shape& table = c.shape(in.table(t));
+    const double width = table.has_rank() && table[1] >= 0 ? static_cast<double>(table[1]) : 1;
     const double elements = known_elements(c.shape(ids)) * width;
     sum.flops += elements;
-    sum.bytes += elements * static_cast<double>(dtype_size(outputs[t].dtype)) + known_bytes(outputs[t]) +
+    sum.bytes += elements * static_cast<double>(dtype_size(outputs[0].dtype)) +
                  known_bytes({c.dtype(ids), c.shape(ids)});
   }
+  for (const OutputInfo& output : outputs) sum.bytes += known_bytes(output);
   return sum;
 }
 

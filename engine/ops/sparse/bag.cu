@@ -28,6 +28,7 @@ struct BagTable {
   cuda::DeviceBags<T> bags;
   std::int64_t row_count;
   std::int32_t width;
+  std::int32_t stride;   // of a row of `out`
   std::int32_t lanes;    // that share a bag: a power of two
   std::int32_t at_once;  // bags that such lanes take together
   std::int32_t first_block;
@@ -90,7 +91,7 @@ __device__ void write(const BagTable<T, Out>& t, std::int64_t bag, std::int64_t 
   cuda::Pack<Out, kPack> out;
 #pragma unroll
   for (int e = 0; e < kPack; ++e) out.at[e] = static_cast<Out>(sum.at[e] * scale);
-  *reinterpret_cast<cuda::Pack<Out, kPack>*>(t.out + bag * t.width + column) = out;
+  *reinterpret_cast<cuda::Pack<Out, kPack>*>(t.out + bag * t.stride + column) = out;
 }
 
 /// Bags of few ids each, lists without weights: t.at_once of them from `bag` on. As pool_wide reads ids.
@@ -202,6 +203,9 @@ __global__ void __launch_bounds__(cuda::kThreads, sizeof(T) == 4 ? 4 : 1)
 struct Size {
   cuda::BagShape shape;
   std::int64_t rows, width;
+  // Of the output.
+  int output;
+  std::int64_t offset, stride;
 };
 
 template <class T, class Out, int kPack>
@@ -225,10 +229,11 @@ void pool(const std::vector<Size>& sizes, const BagInputs& in, const KernelArgs&
     const auto at_once = static_cast<std::int32_t>(
         is_short ? std::max(kAhead / size.shape.sizes.hot, std::int64_t{1}) : std::int64_t{1});
     tables.at[tables.count++] = {.rows = a.in<T>(in.table(t)),
-                                 .out = a.out<Out>(t),
+                                 .out = a.out<Out>(size.output) + size.offset,
                                  .bags = cuda::device_bags<T>(size.shape, in, a, in.table(t)),
                                  .row_count = size.rows,
                                  .width = static_cast<std::int32_t>(size.width),
+                                 .stride = static_cast<std::int32_t>(size.stride),
                                  .lanes = lanes,
                                  .at_once = at_once,
                                  .first_block = static_cast<std::int32_t>(blocks)};
@@ -255,9 +260,11 @@ PreparedKernel with_types(const PrepareContext& c, const F& f) {
 PreparedKernel prepare(const PrepareContext& c) {
   const BagInputs in = bag_inputs(c.node.attrs, true);
   std::vector<Size> sizes;
+  const BagPlaces places(c.node.attrs, static_cast<int>(c.inputs.size()) / in.stride());
   for (int t = 0; in.table(t) < static_cast<int>(c.inputs.size()); ++t) {
     const Shape& table = c.inputs[static_cast<std::size_t>(in.table(t))].shape;
-    sizes.push_back({cuda::bag_shape(c, in, in.table(t)), table[0], table[1]});
+    sizes.push_back({cuda::bag_shape(c, in, in.table(t)), table[0], table[1], places.output(t),
+                     places.offset(t), places.stride(t, table[1])});
   }
   for (const OutputInfo& output : c.outputs)
     if (output.dtype != c.outputs[0].dtype) c.fail("sums must be of one type");
@@ -267,9 +274,10 @@ PreparedKernel prepare(const PrepareContext& c) {
       constexpr int kPack = cuda::kPackOf<T>;
       bool packed = true;
       for (std::size_t i = 0; i < sizes.size(); ++i)
-        packed = packed && sizes[i].width % kPack == 0 &&
+        packed = packed && sizes[i].width % kPack == 0 && sizes[i].stride % kPack == 0 &&
+                 sizes[i].offset % kPack == 0 &&
                  cuda::is_aligned16(a.inputs[in.table(static_cast<int>(i))]) &&
-                 cuda::is_aligned16(a.outputs[i]);
+                 cuda::is_aligned16(a.outputs[sizes[i].output]);
       if (packed)
         pool<T, Out, kPack>(sizes, in, a);
       else

@@ -11,10 +11,14 @@
 // belong to no bag and are not looked at, so that lists may be filled up to a size.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/error.h"
 #include "engine/ir/op.h"
 
 namespace braid {
@@ -55,6 +59,38 @@ inline BagInputs bag_inputs(const AttrMap& attrs, bool has_table) {
   }
   throw InvalidArgument("attribute pooling is none of sum, mean, sqrtn, max: '" + name + "'");
 }
+
+/// Attributes of braid.BagMany whose sums are columns of one output, the last: for each table the first of
+/// them, -1 for one with an output of its own; and how wide that output is. What no table has of it is left
+/// as it is.
+inline constexpr const char* kJoinOffsets = "join_offsets";
+inline constexpr const char* kJoinWidth = "join_width";
+
+/// Where the sums of each table are written.
+struct BagPlaces {
+  std::vector<std::int64_t> offsets;  // empty: each table has its output
+  std::int64_t width = 0;
+  int outputs = 0;
+
+  /// Throws: InvalidArgument where offsets are not of so many tables.
+  BagPlaces(const AttrMap& attrs, int tables)
+      : offsets(attrs.get(kJoinOffsets, std::vector<std::int64_t>{})),
+        width(attrs.get(kJoinWidth, std::int64_t{0})),
+        outputs(tables) {
+    if (offsets.empty()) return;
+    if (std::ssize(offsets) != tables) throw InvalidArgument("join_offsets has not one for each table");
+    outputs = static_cast<int>(std::count(offsets.begin(), offsets.end(), -1)) + 1;
+  }
+  bool joins(int table) const { return !offsets.empty() && offsets[static_cast<std::size_t>(table)] >= 0; }
+  int output(int table) const {
+    if (offsets.empty()) return table;
+    return joins(table) ? outputs - 1
+                        : static_cast<int>(std::count(offsets.begin(), offsets.begin() + table, -1));
+  }
+  std::int64_t offset(int table) const { return joins(table) ? offsets[static_cast<std::size_t>(table)] : 0; }
+  /// Of a row of the output; `own`: the table's.
+  std::int64_t stride(int table, std::int64_t own) const { return joins(table) ? width : own; }
+};
 
 /// Sizes of the bags of one table.
 struct BagSizes {

@@ -27,4 +27,20 @@ BRAID_OP_CASES(concat) {
                          .numeric_gradient = false});  // too many elements; the rule is the same
 }
 
+BRAID_OP_CASES(put_columns) {
+  const auto put = [&](const char* label, Tensor x, std::vector<Tensor> parts,
+                       std::vector<std::int64_t> offsets) {
+    OpCase made{.label = label, .inputs = {std::move(x)}, .attrs = {{"offsets", std::move(offsets)}}};
+    made.inputs.insert(made.inputs.end(), parts.begin(), parts.end());
+    table.add("braid.PutColumns", made);
+  };
+  put("the first columns", random_f64({5, 7}, 1), {random_f64({5, 3}, 2)}, {0});
+  put("between and at the end", random_f64({5, 7}, 1), {random_f64({5, 2}, 2), random_f64({5, 1}, 3)},
+      {1, 6});
+  put("all of them", random_f64({4, 3}, 1), {random_f64({4, 2}, 2), random_f64({4, 1}, 3)}, {0, 2});
+  put("no column", random_f64({4, 3}, 1), {random_f64({4, 0}, 2)}, {1});
+  put("no rows", random_f64({0, 3}, 1), {random_f64({0, 1}, 2)}, {1});
+  put("wide", random_f64({700, 392}, 1), {random_f64({700, 128}, 2)}, {128});
+}
+
 }  // namespace braid::testing

@@ -113,6 +113,20 @@ BRAID_OP_CASES(bag) {
       }
       table.add("braid.BagMany", lists);
     }
+  // Columns of one output, beside an output of its own.
+  for (const std::int64_t dim : {1, 12, 128}) {
+    OpCase joined{.label = "joined, " + std::to_string(dim),
+                  .attrs = {{"dtype", DType::Float32},
+                            {"join_offsets", std::vector<std::int64_t>{dim, -1, 0, 2 * dim}},
+                            {"join_width", 3 * dim}},
+                  .numeric_gradient = false};
+    for (const std::int64_t hot : {1, 3, 9, 2}) {
+      joined.variables.push_back(static_cast<int>(joined.inputs.size()));
+      joined.inputs.push_back(f32_table({20, dim}, static_cast<std::uint64_t>(hot)));
+      joined.inputs.push_back(random_i64({31, hot}, static_cast<std::uint64_t>(hot), 0, 20));
+    }
+    table.add("braid.BagMany", joined);
+  }
   OpCase tables{.label = "many tables", .attrs = {{"dtype", DType::Float32}}};
   for (int i = 0; i < 50; ++i) {
     tables.inputs.push_back(f32_table({20 + i, 8}, static_cast<std::uint64_t>(i)));
