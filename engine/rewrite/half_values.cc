@@ -20,8 +20,8 @@ bool is_large(const OutputInfo& info) {
          shape[shape.rank() - 1] >= kLeastColumns;
 }
 
-/// Followers that take or average a few elements: they pass halves on, as moves do, whether somebody wants
-/// them or all who read them can.
+/// Followers that take or average a few elements, or carry them to other processes: they pass halves on, as
+/// moves do, whether somebody wants them or all who read them can.
 bool passes_on(const Node& node) {
   static const Pattern pooling{"AvgPool",
                                "AvgPoolGrad",
@@ -30,7 +30,7 @@ bool passes_on(const Node& node) {
                                "braid.MaxPoolPlaces3D",
                                "braid.MaxPoolPlacesGrad",
                                "braid.MaxPoolPlacesGrad3D"};
-  return pooling.names(node);
+  return pooling.names(node) || node.op->lane == Lane::Comm;
 }
 
 /// Logits and their gradients, whose sums may cancel.

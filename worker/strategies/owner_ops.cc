@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "engine/ir/op.h"
 #include "engine/ops/common/device_boxes.h"
+#include "engine/ops/common/halves.h"
 #include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/exchange_op.h"
 #include "worker/strategies/keep_op.h"
@@ -154,12 +156,22 @@ Cost from_owners_cost(const InferContext& c, std::span<const OutputInfo> outputs
 
 using CostFn = Cost (*)(const InferContext&, std::span<const OutputInfo>);
 
+/// What travels, without inputs that only give shapes.
+std::vector<int> travelling(const Node& node) {
+  std::vector<int> inputs(node.outputs.size());
+  std::iota(inputs.begin(), inputs.end(), 0);
+  return inputs;
+}
+
+/// Sums, rows and gradients travel as halves where they are read or made so. Which do must not depend on what
+/// a rank owns: so the op is no move, as these look at sizes.
 OpDef owner_op(const char* name, void (*infer)(InferContext&), CostFn cost, PrepareFn cpu) {
   OpDef def = exchange_op(name, Lane::Comm);
   def.min_inputs = 1;
   def.infer = infer;
   def.cost = cost;
-  def.cpu = std::move(cpu);
+  def = takes_halves(std::move(def), {.kind = HalfKind::Follower, .outputs = {-1}, .inputs_of = travelling});
+  def.cpu = std::move(cpu);  // copies bytes, whatever they are
   return def;
 }
 
@@ -172,6 +184,7 @@ void register_owner_ops(OpRegistry& registry) {
                         prepare_on_host<Direction::FromOwners>));
   registry.add_cuda("braid.ToOwners", prepare_on_device<Direction::ToOwners>, copies_on_device);
   registry.add_cuda("braid.FromOwners", prepare_on_device<Direction::FromOwners>, copies_on_device);
+  cuda_takes_halves({"braid.ToOwners", "braid.FromOwners"});
   register_keep_op(registry);
 }
 

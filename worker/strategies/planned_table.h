@@ -15,6 +15,7 @@ struct PlannedTable {
   bool can_send_all = true;    // false: how many ids ranks have differs, or is not known
   std::int64_t ids_per_example = 1;
   std::int64_t ids = 0;   // that a worker looks up in a step; 0: not known
+  int number_bytes = 4;   // of a number that layers read, and of its gradient, where whole tables' travel
   std::int64_t bags = 0;  // of a worker in a step, whose sums travel where the owner pools; 0: rows travel
 
   std::int64_t ids_of_step() const { return std::max<std::int64_t>({ids, ids_per_example, 1}); }

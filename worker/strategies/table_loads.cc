@@ -28,6 +28,7 @@ struct Sizes {
   double touched;     // rows of all workers' ids
   double row, state;  // bytes of a row that a worker holds, and of its slots
   double whole;       // bytes of a whole row
+  double sent;        // bytes of the worker's part of a row, or of a sum, as layers read it
 };
 
 Sizes sizes_of(const PlannedTable& table, TablePlan plan, bool all_ids) {
@@ -45,6 +46,7 @@ Sizes sizes_of(const PlannedTable& table, TablePlan plan, bool all_ids) {
   s.whole = kNumberBytes * number(shard.dim);
   const double parts = plan == TablePlan::Column ? s.world : 1;
   s.row = s.whole / parts;
+  s.sent = number(table.number_bytes) * number(shard.dim) / parts;
   s.state = kNumberBytes * number(std::ssize(shard.slots) * shard.slot_dim()) / parts;
   return s;
 }
@@ -59,9 +61,10 @@ double flow_us(const StepCosts& costs, double bytes) {
   return bytes / (bytes <= costs.cache_bytes ? costs.cache_bytes_per_us : costs.memory_bytes_per_us);
 }
 
-/// Of `ids` gradients of `row` bytes; `from` are the different ones that are read for them.
-double update_us(const StepCosts& costs, const Sizes& s, double ids, double from, double touched) {
-  const double sums = flow_us(costs, from * s.row) + ids * s.row / costs.cache_bytes_per_us;
+/// Of `ids` gradients of `each` bytes; `from` are the different ones that are read for them.
+double update_us(const StepCosts& costs, const Sizes& s, double ids, double from, double touched,
+                 double each) {
+  const double sums = flow_us(costs, from * each) + ids * each / costs.cache_bytes_per_us;
   return kUpdateKernels * costs.kernel_us + ids * kGroupingBytes / costs.memory_bytes_per_us + sums +
          2 * memory_us(costs, touched, s.row) + (s.state > 0 ? 2 * memory_us(costs, touched, s.state) : 0);
 }
@@ -69,13 +72,13 @@ double update_us(const StepCosts& costs, const Sizes& s, double ids, double from
 /// Whose ids travel as the batch has them.
 TableLoad of_all_ids(const StepCosts& costs, const Sizes& s, bool by_columns) {
   const double lookup = kLookupKernels * costs.kernel_us + memory_us(costs, s.world * s.ids, s.row) +
-                        flow_us(costs, s.world * s.travels * s.row);
-  const double update = update_us(costs, s, s.world * s.ids, s.world * s.travels, s.touched);
+                        flow_us(costs, s.world * s.travels * s.sent);
+  const double update = update_us(costs, s, s.world * s.ids, s.world * s.travels, s.touched, s.sent);
   TableLoad load;
   Load& owner = load.owner;
   owner[IdsIn] = s.others * s.ids * kIdBytes;
   owner[Lookup] = lookup;
-  owner[RowsOut] = owner[GradientsIn] = s.others * s.travels * s.row;
+  owner[RowsOut] = owner[GradientsIn] = s.others * s.travels * s.sent;
   owner[Update] = update;
   if (by_columns) {
     owner[IdsOut] = owner[IdsIn];
@@ -84,7 +87,7 @@ TableLoad of_all_ids(const StepCosts& costs, const Sizes& s, bool by_columns) {
     load.everyone = owner;
   } else {
     load.everyone[IdsOut] = s.ids * kIdBytes;
-    load.everyone[RowsIn] = load.everyone[GradientsOut] = s.travels * s.row;
+    load.everyone[RowsIn] = load.everyone[GradientsOut] = s.travels * s.sent;
   }
   return load;
 }
@@ -99,7 +102,7 @@ TableLoad of_dense_sums(const StepCosts& costs, const Sizes& s, double rows) {
   all[Own] = kernels * costs.kernel_us + 2 * s.ids * kGroupingBytes / costs.memory_bytes_per_us +
              3 * flow_us(costs, s.ids * s.row) + flow_us(costs, rows * s.row);
   all[GradientsIn] = all[GradientsOut] = 2 * s.others / s.world * rows * (s.row + kNumberBytes);
-  all[Update] = update_us(costs, s, rows, rows, s.touched);
+  all[Update] = update_us(costs, s, rows, rows, s.touched, s.row);
   load.everyone = load.owner;
   return load;
 }
@@ -123,7 +126,7 @@ TableLoad of_lists(const StepCosts& costs, const Sizes& s, TablePlan plan, doubl
   holder[Lookup] = kLookupKernels * costs.kernel_us +
                    memory_us(costs, s.world * s.distinct / holders, s.row) +
                    flow_us(costs, s.world * sent * s.row);
-  holder[Update] = update_us(costs, s, s.world * sent, s.world * sent, s.touched / holders);
+  holder[Update] = update_us(costs, s, s.world * sent, s.world * sent, s.touched / holders, s.row);
   if (plan == TablePlan::Replicate) {  // rows are here; ids travel with their gradients
     holder[RowsOut] = holder[IdsIn] = 0;
     holder[GradientsIn] = holder[GradientsOut] = s.others * sent * (kIdBytes + s.row);
@@ -209,7 +212,7 @@ TableLoad load_of(const StepCosts& costs, const PlannedTable& table, TablePlan p
   TableLoad load;
   if (shard.world < 2) {
     load.owner[Lookup] = kLookupKernels * costs.kernel_us + memory_us(costs, s.ids, s.row);
-    load.owner[Update] = update_us(costs, s, s.ids, s.ids, s.touched);
+    load.owner[Update] = update_us(costs, s, s.ids, s.ids, s.touched, s.sent);
     load.everyone = load.owner;
   } else if (all_ids && plan == TablePlan::Replicate) {
     load = of_dense_sums(costs, s, static_cast<double>(shard.rows));

@@ -62,11 +62,14 @@ class Rank {
     feeds_ = StepFeeds(training_.graph, feeds);
     request.fetches = {training_.graph.value_name(training_.loss)};
     request.targets = training_.targets;
-    auto program = compile(training_.graph, request, {});
+    CompileOptions options;
+    if (job.runtime().precision() == proto::Runtime::BF16) options.precision.half = DType::BFloat16;
+    auto program = compile(training_.graph, request, options);
     collectives_ = collectives_hash(*program, *strategy_);
+    find_halves(program->graph);
     instance_ = std::make_unique<Instance>(std::move(program), runtime_);
     if (const auto before = before_first_step(training_.graph, columns)) {
-      before_first_ = std::make_unique<Instance>(compile(before->graph, before->request, {}), runtime_);
+      before_first_ = std::make_unique<Instance>(compile(before->graph, before->request, options), runtime_);
       sends_ahead_ = true;
     }
     for (const VariableInfo& variable : list_variables(training_.graph))
@@ -97,6 +100,8 @@ class Rank {
     }
     outcome.collectives = collectives_;
     outcome.sends_ahead = sends_ahead_;
+    outcome.sends_halves = sends_halves_;
+    outcome.sends_floats = sends_floats_;
     outcome.sends_distinct = training_.graph.find("from_owners/distinct_rows") != kNoNode;
     for (const std::string& table : model_.tables) {
       outcome.tables.push_back(whole(table));
@@ -134,6 +139,18 @@ class Rank {
       node.attrs.set(kFillByte, std::int64_t{255});
     }
   }
+  /// What travels between tables' owners and others, in a compiled step.
+  void find_halves(const Graph& graph) {
+    for (NodeId id = 0; id < graph.size(); ++id) {
+      const Node& node = graph.node(id);
+      if (node.removed || (node.op->name != "braid.ToOwners" && node.op->name != "braid.FromOwners"))
+        continue;
+      for (const OutputInfo& output : node.outputs) {
+        sends_halves_ += output.dtype == DType::BFloat16 ? 1 : 0;
+        sends_floats_ += output.dtype == DType::Float32 ? 1 : 0;
+      }
+    }
+  }
   static WaitContext wait() { return WaitContext::with_timeout(std::chrono::seconds(60)); }
 
   /// On the leader, with what the others have.
@@ -163,6 +180,7 @@ class Rank {
   StepFeeds feeds_;
   std::unique_ptr<Instance> instance_, before_first_;
   bool sends_ahead_ = false;
+  int sends_halves_ = 0, sends_floats_ = 0;
   std::uint64_t collectives_ = 0;
 };
 

@@ -42,10 +42,11 @@ struct Outcome {
   std::vector<std::vector<float>> tables;
   bool sums_densely = false;  // of some replicated table
   bool sums_hot_densely = false;
-  std::int64_t hot_rows = 0;      // of all tables
-  bool sends_ahead = false;       // ids of the next step
-  bool sends_distinct = false;    // rows of whole tables, each once
-  std::uint64_t collectives = 0;  // collectives_hash() of its program
+  std::int64_t hot_rows = 0;               // of all tables
+  bool sends_ahead = false;                // ids of the next step
+  int sends_halves = 0, sends_floats = 0;  // tensors of 16 and 32 bits, of tables whose ids all travel
+  bool sends_distinct = false;             // rows of whole tables, each once
+  std::uint64_t collectives = 0;           // collectives_hash() of its program
 };
 
 /// Tables of one to three columns, of which some share one and some are pooled, under a layer; loss = mean of

@@ -80,6 +80,31 @@ TEST_P(HybridRandomTest, IdsAsTheBatchHasThemGiveTheSameNumbers) {
   EXPECT_TRUE(dense_sums > 0 || world < 4);  // lists of few workers are shorter
 }
 
+/// In mixed precision what a layer reads travels as it is read. Weights of ids stay as they are.
+TEST_P(HybridRandomTest, SumsAndTheirGradientsTravelAsHalves) {
+  const int world = GetParam();
+  Random random(static_cast<unsigned>(700 + world));
+  int halves = 0, floats = 0;
+  for (int trial = 0; trial < trials(world, 20); ++trial) {
+    const Model model = random_model(random, world);
+    const Batches batches = random_batches(random, model, kRowsOfRank * world);
+    SCOPED_TRACE("trial " + std::to_string(trial));
+    proto::Job job = job_of("SGD", "LOCAL", "");
+    job.mutable_runtime()->set_precision(proto::Runtime::BF16);
+    const Outcome local = run_alone(model, job, world, batches, random);
+    for (const std::string& plan : {all_tables("TABLE"), all_tables("COLUMN")}) {
+      job.mutable_strategy()->CopyFrom(job_of("SGD", "HYBRID", "ids: ALL " + plan).strategy());
+      const Outcome its = run_group(model, job, world, batches, random, "CPU");
+      for (std::size_t s = 0; s < kSteps; ++s)
+        ASSERT_NEAR(its.losses[s], local.losses[s], 0.02 * (1 + local.losses[s])) << plan << " step " << s;
+      halves += its.sends_halves;
+      floats += its.sends_floats;
+    }
+  }
+  // Floats are gradients of means, weights, and what travels beside them.
+  EXPECT_GT(halves, floats / 4);
+}
+
 /// Also in exchanges of a few bytes each.
 TEST_P(HybridRandomTest, IdsThatTravelAStepAheadChangeNoBits) {
   const int world = GetParam();
