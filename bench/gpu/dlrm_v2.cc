@@ -10,7 +10,7 @@
 //
 // usage: gpu_dlrm_v2 [--batches 6912,65536] [--optimizers rowwise,adagrad] [--max-rows 0] [--zipf 0,1.05]
 //     [--precisions TF32,BF16] [--streams 1,4] [--steps 20] [--rounds 5] [--profile] [--top 10] [--plan]
-//     [--rows train_data.bin] [--learning-rate 4e-3] [--losses]
+//     [--rows train_data.bin] [--learning-rate 4e-3] [--losses] [--measure-products]
 // --rows: batches are the first ones of such a file (`braid data mlperf-dlrm`), and --zipf only names them.
 // --losses: the loss of each step, from the first on, in a line.
 // --plan: what the compiler makes of the steps; needs no GPU.
@@ -40,7 +40,7 @@ struct Options {
   int steps = 20, rounds = 5;
   float learning_rate = 4e-3F;
   std::size_t top = 10;
-  bool profile = false, no_fusion = false, plan = false, losses = false;
+  bool profile = false, no_fusion = false, plan = false, losses = false, measure_products = false;
 };
 
 Training training_of(const Options& options, const std::string& optimizer, std::int64_t batch) {
@@ -149,7 +149,8 @@ void measure(const Options& options, const std::string& optimizer, std::int64_t 
   if (precision == "BF16") compiling.precision.half = DType::BFloat16;
   if (options.plan)
     return print_plan(optimizer, batch, precision, *compile(training.graph, training.request, compiling));
-  const std::shared_ptr<Accelerator> device = open_cuda({.tf32 = precision != "FP32"});
+  const std::shared_ptr<Accelerator> device =
+      open_cuda({.tf32 = precision != "FP32", .measure_products = options.measure_products});
   TimedSteps steps(training, compiling, device,
                    {.learning_rate = options.learning_rate, .stays_zero = is_table});
   for (const double zipf : skews) {
@@ -192,6 +193,7 @@ int run(int argc, char** argv) {
   app.add_option("--top", options.top);
   app.add_option("--learning-rate", options.learning_rate);
   app.add_flag("--losses", options.losses);
+  app.add_flag("--measure-products", options.measure_products);
   app.add_flag("--no-fusion", options.no_fusion);
   app.add_flag("--profile", options.profile);
   app.add_flag("--plan", options.plan);

@@ -13,7 +13,7 @@
 #include "engine/ops/common/index_groups.h"
 #include "engine/ops/common/row_entries.h"
 #include "engine/ops/optimizer/clip_scale.h"
-#include "engine/ops/optimizer/row_runs.cuh"
+#include "engine/ops/optimizer/row_tile.cuh"
 
 namespace braid {
 namespace {

@@ -1,158 +1,18 @@
 // CUDA kernels of braid.SparseApplyOptimizer, braid.SparseApplyOptimizerMany and braid.SparseApplyGrouped.
 // The first two group the rows of all tables (common/cuda/row_grouping.h), the third gets them grouped. A few
-// lanes then take each row that is named: they sum its gradients (row_runs.cuh) and update the row; nothing
-// else of a table is touched.
+// lanes then take each row that is named: they sum its gradients (row_runs.cuh) and update the row
+// (update_rows.cuh); nothing else of a table is touched.
 #include <algorithm>
 #include <vector>
 
 #include "engine/ops/common/halves.h"
 #include "engine/ops/common/index_groups.h"
 #include "engine/ops/common/row_entries.h"
-#include "engine/ops/optimizer/row_runs.cuh"
 #include "engine/ops/optimizer/update_inputs.h"
+#include "engine/ops/optimizer/update_rows.cuh"
 
 namespace braid {
 namespace {
-
-// Blocks of a multiprocessor: what registers leave room for without spills.
-constexpr int kBlocksByElement = 3, kBlocksByRow = 4;
-constexpr int kRowsAhead = 2;  // that lanes ask for before their turn
-
-/// Where the lanes of a thread's row are, and what they share.
-struct Lanes {
-  int column_lane, group, groups;
-  unsigned mask;  // those of the row, in their warp
-
-  __device__ explicit Lanes(int lanes)
-      : column_lane(static_cast<int>(threadIdx.x) & (lanes - 1)),
-        group(static_cast<int>(threadIdx.x) / lanes),
-        groups(cuda::kThreads / lanes) {
-    const int lane = static_cast<int>(threadIdx.x) % cuda::kWarp;
-    mask = lanes == cuda::kWarp ? cuda::kAllLanes : ((1U << lanes) - 1) << (lane - column_lane);
-  }
-};
-
-/// Asks for what the update of the tile's s-th row reads first: a row is few loads, each of which would be
-/// waited for. `row_wise`: its slot is a number.
-template <class V, int kPack, bool kRowWise>
-__device__ void prefetch_row(const cuda::RowTile& tile, const cuda::RowTables& tables, const Lanes& lanes,
-                             int s, int starts) {
-  if (s >= starts) return;
-  const int at = tile.starts[s];
-  const std::int64_t row = tile.row(at), width = tables.width, column = lanes.column_lane * kPack;
-  const cuda::RowTable& t = tables.at[tables.index_of(row, tile.first_table, tile.last_table + 1)];
-  if (row - t.first_row >= t.rows || column >= width) return;
-  const std::int64_t element = (row - t.first_row) * width + column;
-  cuda::prefetch(t.weights + element);
-  if constexpr (kRowWise) {
-    if (column == 0) cuda::prefetch(t.slots[0] + (row - t.first_row));
-  } else {
-#pragma unroll
-    for (float* const slot : t.slots)
-      if (slot) cuda::prefetch(slot + element);
-  }
-  if (tile.row(at + cuda::kShort) != row)
-    cuda::prefetch(cuda::LoadValues<V, kPack>{t, column}.at(
-        t.value_of(cuda::position_of(tile.entry(at)) - t.first_entry)));
-}
-
-/// Block b takes the b-th kThreads entries. Its lanes take the rows whose runs begin there, one after
-/// another.
-template <class V, int kPack, bool kBasic>
-__global__ void __launch_bounds__(cuda::kThreads, kBasic ? kBlocksByElement : 1)
-    update_rows_kernel(const __grid_constant__ cuda::RowTables tables,
-                       const __grid_constant__ cuda::RowRuns runs, const __grid_constant__ OptimizerSpec spec,
-                       const StepParams* params, const float* factor) {
-  __shared__ PreparedUpdate shared;
-  __shared__ cuda::RowTile tile;
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * cuda::kThreads;
-  const int starts = cuda::load_tile(tile, tables, runs, first);
-  cuda::load_update(shared, spec, params, factor);
-  const PreparedUpdate u = shared;
-  const Lanes lanes(runs.lanes);
-  for (int k = 1; k <= kRowsAhead; ++k)
-    prefetch_row<V, kPack, false>(tile, tables, lanes, lanes.group + k * lanes.groups, starts);
-  for (int s = lanes.group; s < starts; s += lanes.groups) {
-    prefetch_row<V, kPack, false>(tile, tables, lanes, s + (kRowsAhead + 1) * lanes.groups, starts);
-    const int at = tile.starts[s];
-    const std::int64_t row = tile.row(at);
-    const cuda::RowTable& t = tables.at[tables.index_of(row, tile.first_table, tile.last_table + 1)];
-    if (row - t.first_row >= t.rows) continue;  // an index out of range
-    float* const slots[cuda::kSlots] = {t.slots[0], t.slots[1], t.slots[2]};
-    for (std::int64_t column = lanes.column_lane * kPack; column < tables.width;
-         column += runs.lanes * kPack) {
-      const auto sum = cuda::sum_of_run<V, kPack>(tile, at, t, runs, first + at, tables.width, column);
-      const std::int64_t element = (row - t.first_row) * tables.width + column;
-      cuda::with_formula<kBasic>(u, [&]<class Formula>() {
-        cuda::update_pack<Formula, kPack, kBasic>(u, sum, t.weights, slots, element);
-      });
-    }
-  }
-}
-
-/// The same for row-wise Adagrad: its accumulator of a row is a number, and what is added to it the mean of
-/// the gradient's squares.
-template <class V, int kPack, bool kBasic>
-__global__ void __launch_bounds__(cuda::kThreads, kBasic ? kBlocksByRow : 1)
-    update_whole_rows_kernel(const __grid_constant__ cuda::RowTables tables,
-                             const __grid_constant__ cuda::RowRuns runs,
-                             const __grid_constant__ OptimizerSpec spec, const StepParams* params,
-                             const float* factor) {
-  using Elements = cuda::Pack<float, kPack>;
-  __shared__ PreparedUpdate shared;
-  __shared__ cuda::RowTile tile;
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * cuda::kThreads;
-  const int starts = cuda::load_tile(tile, tables, runs, first);
-  cuda::load_update(shared, spec, params, factor);
-  const PreparedUpdate u = shared;
-  const Lanes lanes(runs.lanes);
-  const std::int64_t width = tables.width, at_once = runs.lanes * kPack;
-  for (int k = 1; k <= kRowsAhead; ++k)
-    prefetch_row<V, kPack, true>(tile, tables, lanes, lanes.group + k * lanes.groups, starts);
-  for (int s = lanes.group; s < starts; s += lanes.groups) {
-    prefetch_row<V, kPack, true>(tile, tables, lanes, s + (kRowsAhead + 1) * lanes.groups, starts);
-    const int at = tile.starts[s];
-    const std::int64_t row = tile.row(at);
-    const cuda::RowTable& t = tables.at[tables.index_of(row, tile.first_table, tile.last_table + 1)];
-    if (row - t.first_row >= t.rows) continue;  // an index out of range
-    float* const weights = t.weights + (row - t.first_row) * width;
-    float& slot = t.slots[0][row - t.first_row];
-    float accumulator = slot;
-    Elements sum{}, w{};
-    float squares = 0;
-    for (std::int64_t column = lanes.column_lane * kPack; column < width; column += at_once) {
-      w = cuda::load_once<kPack>(weights + column);
-      sum = cuda::sum_of_run<V, kPack>(tile, at, t, runs, first + at, width, column);
-#pragma unroll
-      for (int i = 0; i < kPack; ++i) {
-        float g = sum.at[i] * u.grad_scale;
-        if constexpr (!kBasic) g = optim::surrounded(u, w.at[i], g).g;
-        squares += g * g;
-      }
-    }
-    for (int other = 1; other < runs.lanes; other *= 2)
-      squares += __shfl_xor_sync(lanes.mask, squares, other);
-    accumulator += squares / static_cast<float>(width);
-    if (lanes.column_lane == 0) slot = accumulator;
-    const float divisor = std::sqrt(accumulator) + u.adagrad_epsilon;
-    for (std::int64_t column = lanes.column_lane * kPack; column < width; column += at_once) {
-      if (width > at_once) {
-        w = cuda::load_once<kPack>(weights + column);
-        sum = cuda::sum_of_run<V, kPack>(tile, at, t, runs, first + at, width, column);
-      }
-#pragma unroll
-      for (int i = 0; i < kPack; ++i) {
-        optim::Prepared<float> now{w.at[i], sum.at[i] * u.grad_scale};
-        if constexpr (!kBasic)
-          now = optim::surrounded(u, now.w, now.g);
-        else if (u.decay != 0)
-          now.w -= u.decay * now.w;
-        w.at[i] = now.w - u.learning_rate * now.g / divisor;
-      }
-      cuda::store_once<kPack>(weights + column, w);
-    }
-  }
-}
 
 const OutputInfo& info(std::span<const OutputInfo> inputs, int input) {
   return inputs[static_cast<std::size_t>(input)];
@@ -201,6 +61,10 @@ class Batch {
     for (int i = 0; i < static_cast<int>(tables_.size()); ++i) packed = add(tables, a, i) && packed;
     entries += first_entry_;
     with_values([&]<class V>() {
+      // One load of a half's values, two of weights.
+      if constexpr (sizeof(V) == 2)
+        if (packed && has_wide_packs())
+          return update<V, 8>(a, tables, entries, factor, static_cast<float*>(scratch));
       if (packed)
         update<V, 4>(a, tables, entries, factor, static_cast<float*>(scratch));
       else
@@ -236,6 +100,10 @@ class Batch {
                                   cuda::is_aligned16(t.slots[2])));
   }
 
+  bool has_wide_packs() const {
+    return width_ % 8 == 0 && std::ranges::all_of(tables_, [](const Table& t) { return t.stride % 8 == 0; });
+  }
+
   /// Calls f.operator()<V>() for the type of the values.
   template <class F>
   void with_values(const F& f) const {
@@ -250,12 +118,17 @@ class Batch {
     const cuda::RowRuns runs = cuda::runs_of(entries, partials, entries_, width_, kPack);
     cuda::sum_long_runs<V, kPack>(a.stream, tables, runs);
     const bool basic = is_basic(in_.spec);
-    const auto rows_kernel = basic ? update_rows_kernel<V, kPack, true> : update_rows_kernel<V, kPack, false>;
-    const auto whole_rows_kernel =
-        basic ? update_whole_rows_kernel<V, kPack, true> : update_whole_rows_kernel<V, kPack, false>;
+    const auto rows_kernel =
+        basic ? cuda::update_rows_kernel<V, kPack, true> : cuda::update_rows_kernel<V, kPack, false>;
+    const auto whole_rows_kernel = basic ? cuda::update_whole_rows_kernel<V, kPack, true>
+                                         : cuda::update_whole_rows_kernel<V, kPack, false>;
     const std::int64_t blocks = (runs.n + cuda::kThreads - 1) / cuda::kThreads;
+    const int lanes =
+        cuda::lanes_of_row(width_, kPack,
+                           in_.spec.row_wise ? cuda::kPiecesOf<kPack, cuda::kElementsByRow>
+                                             : cuda::kPiecesOf<kPack, cuda::kElementsByElement>);
     cuda::launch(in_.spec.row_wise ? whole_rows_kernel : rows_kernel, static_cast<unsigned>(blocks),
-                 cuda::kThreads, 0, a.stream, tables, runs, in_.spec, a.params, factor);
+                 cuda::kThreads, 0, a.stream, tables, runs, in_.spec, a.params, factor, lanes);
   }
 
   UpdateInputs in_;

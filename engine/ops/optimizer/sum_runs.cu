@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "engine/ops/common/row_entries.h"
-#include "engine/ops/optimizer/row_runs.cuh"
+#include "engine/ops/optimizer/row_tile.cuh"
 
 namespace braid {
 namespace {

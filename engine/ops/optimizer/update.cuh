@@ -31,18 +31,11 @@ __device__ void with_formula(const PreparedUpdate& u, const Body& body) {
     optim::with_formula(u, body);
 }
 
-/// Updates elements [at, at + kCount) of a variable, which lie on a boundary of that many, with the gradient
-/// `g`. `slots` are the variable's.
+/// Updates elements x of a variable, whose slots have s, with the gradient `g`.
 /// `kBasic`: nothing but decay surrounds the formula.
-template <class Formula, int kCount, bool kBasic>
-__device__ void update_pack(const PreparedUpdate& u, const Pack<float, kCount>& g, float* w,
-                            float* const (&slots)[kSlots], std::int64_t at) {
-  using Elements = Pack<float, kCount>;
-  auto& weights = *reinterpret_cast<Elements*>(w + at);
-  Elements x = weights;
-  Elements s[kSlots];
-#pragma unroll
-  for (int k = 0; k < Formula::kSlots; ++k) s[k] = *reinterpret_cast<const Elements*>(slots[k] + at);
+template <class Formula, bool kBasic, int kCount>
+__device__ void apply_pack(const PreparedUpdate& u, const Pack<float, kCount>& g, Pack<float, kCount>& x,
+                           Pack<float, kCount> (&s)[kSlots]) {
 #pragma unroll
   for (int e = 0; e < kCount; ++e) {
     float state[kSlots];
@@ -59,9 +52,49 @@ __device__ void update_pack(const PreparedUpdate& u, const Pack<float, kCount>& 
 #pragma unroll
     for (int k = 0; k < Formula::kSlots; ++k) s[k].at[e] = state[k];
   }
+}
+
+/// Updates elements [at, at + kCount) of a variable, which lie on a boundary of that many, with the gradient
+/// `g`. `slots` are the variable's.
+template <class Formula, int kCount, bool kBasic>
+__device__ void update_pack(const PreparedUpdate& u, const Pack<float, kCount>& g, float* w,
+                            float* const (&slots)[kSlots], std::int64_t at) {
+  using Elements = Pack<float, kCount>;
+  auto& weights = *reinterpret_cast<Elements*>(w + at);
+  Elements x = weights;
+  Elements s[kSlots];
+#pragma unroll
+  for (int k = 0; k < Formula::kSlots; ++k) s[k] = *reinterpret_cast<const Elements*>(slots[k] + at);
+  apply_pack<Formula, kBasic>(u, g, x, s);
   weights = x;
 #pragma unroll
   for (int k = 0; k < Formula::kSlots; ++k) *reinterpret_cast<Elements*>(slots[k] + at) = s[k];
+}
+
+/// The same of packs that are `step` elements apart, those that has(piece) says: all are loaded before the
+/// first is stored.
+template <class Formula, bool kBasic, int kCount, int kPieces, class Has>
+__device__ void update_packs(const PreparedUpdate& u, const Pack<float, kCount> (&g)[kPieces], float* w,
+                             float* const (&slots)[kSlots], std::int64_t at, int step, const Has& has) {
+  using Elements = Pack<float, kCount>;
+  Elements x[kPieces], s[kPieces][kSlots];
+#pragma unroll
+  for (int p = 0; p < kPieces; ++p) {
+    if (!has(p)) continue;
+    x[p] = *reinterpret_cast<const Elements*>(w + at + p * step);
+#pragma unroll
+    for (int k = 0; k < Formula::kSlots; ++k)
+      s[p][k] = *reinterpret_cast<const Elements*>(slots[k] + at + p * step);
+  }
+#pragma unroll
+  for (int p = 0; p < kPieces; ++p) {
+    if (!has(p)) continue;
+    apply_pack<Formula, kBasic>(u, g[p], x[p], s[p]);
+    *reinterpret_cast<Elements*>(w + at + p * step) = x[p];
+#pragma unroll
+    for (int k = 0; k < Formula::kSlots; ++k)
+      *reinterpret_cast<Elements*>(slots[k] + at + p * step) = s[p][k];
+  }
 }
 
 }  // namespace braid::cuda
