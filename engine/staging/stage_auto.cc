@@ -40,7 +40,7 @@ StageWindow Stage::Impl::measure(const StageThreadStats& now, Clock::time_point 
 bool Stage::Impl::window_is_over(Clock::time_point time) const {
   if (tuned_takes == StageTuner::kSkippedTakes) return true;  // the first one begins
   if (window_takes < StageTuner::kWindowTakes) return false;
-  return !tuner.settled() || time - window_begin >= StageTuner::kLook;
+  return !tuner.settled() || time - window_begin >= tuner.look();
 }
 
 void Stage::Impl::tune(double waited_seconds) {

@@ -9,6 +9,7 @@
 // takers are served, or what it took last brought nothing.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -38,10 +39,11 @@ class StageTuner {
   static constexpr double kEnough = 0.02;
   static constexpr double kWakeUpSeconds = 20e-6;
   // Looking again: windows of so much time and kWindowTakes takes or more, over which a wait is a mean of
-  // many; so many in a row without starved takers are the last.
+  // many. What was read ahead may serve takers for a while, and a thread that shares memory with a busy step
+  // gets slower: so windows in a row without starved takers double in length, and so many are the last.
   static constexpr std::chrono::milliseconds kLook{50};
   static constexpr double kShortestWaitSeconds = 3e-6;
-  static constexpr int kServedLooks = 4;
+  static constexpr int kServedLooks = 9;
 
   struct Limits {
     int max_capacity = 32;
@@ -55,6 +57,10 @@ class StageTuner {
   StageSizes update(const StageWindow& measured);
   const StageSizes& sizes() const { return sizes_; }
   bool settled() const { return windows_ >= kWindows; }
+  /// How long the window of the next look is at least.
+  std::chrono::milliseconds look() const {
+    return kLook * (1 << std::clamp(kServedLooks - looks_left_, 0, 30));
+  }
   /// The sizes from here on, once it is settled.
   StageSizes look_again(const StageWindow& measured);
   bool done() const { return settled() && looks_left_ <= 0; }

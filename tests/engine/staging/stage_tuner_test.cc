@@ -108,6 +108,20 @@ TEST(StageTunerTest, LooksAgainUntilTakersAreServed) {
   EXPECT_EQ(tuner.look_again({190e-6, 20e-6, 120e-6, 0}), (StageSizes{6, 3}));
 }
 
+TEST(StageTunerTest, LooksGetLongerWhileTakersAreServed) {
+  StageTuner tuner = settled({1, 1});
+  const StageWindow served{90e-6, 100e-6, 0, 0.1}, starved{190e-6, 20e-6, 120e-6, 0};
+  EXPECT_EQ(tuner.look(), StageTuner::kLook);
+  for (int look = 1; look <= 5; ++look) {
+    tuner.look_again(served);
+    EXPECT_EQ(tuner.look(), StageTuner::kLook * (1 << look));
+  }
+  EXPECT_EQ(tuner.look_again(starved), (StageSizes{2, 2})) << "what was read ahead is used up";
+  EXPECT_EQ(tuner.look(), StageTuner::kLook);
+  for (int look = 0; look < StageTuner::kServedLooks; ++look) tuner.look_again(served);
+  EXPECT_TRUE(tuner.done());
+}
+
 TEST(StageTunerTest, LookingAgainGivesBackWhatBroughtNothing) {
   StageTuner tuner = settled({1, 1});
   EXPECT_EQ(tuner.look_again({400e-6, 100e-6, 50e-6, 0}), (StageSizes{2, 2}));
