@@ -10,7 +10,7 @@ Trains the zoo's transformer, each of whose layers is a mixture, on rows that ar
 under ALLREDUCE and, for each `--mesh` of D groups of E workers, EXPERTS. All share the same global batch, whose tokens are
 cut into as many groups as there are workers, so that all compute the same. In turn, N times over; on CUDA over NCCL, a GPU
 each, else over TCP, a thread each. Prints a JSON line a way: median, smallest and largest examples/s of the step loop, the
-median's ratio to one process, the largest relative difference of a loss from that one's, dropped choices, and for EXPERTS
+median's ratio to one process, both of the loop's later half (`steady`), the largest relative difference of a loss from that one's, dropped choices, and for EXPERTS
 what its plan says.
 """
 import argparse
@@ -21,6 +21,8 @@ import re
 import statistics
 import subprocess
 import tempfile
+
+import tensor_jobs
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -79,26 +81,27 @@ def settings(args, way):
     return words
 
 
-def run(args, job, folder, way):
-    """The leader's result, and the losses of its steps; dropped choices of all workers."""
+def run(args, job, folder, way, more=()):
+    """The leader's result, the losses of its steps, and its steady rate; dropped choices of all workers."""
     command = [args.braid]
     if way != "LOCAL":
         command += ["launch", "--workers", str(args.workers), "--"]
     command += ["train", "--job", job, "--set", f"metrics.steps_file={folder}/steps-%r.jsonl"]
-    done = subprocess.run(command + settings(args, way), capture_output=True, text=True, timeout=1800,
+    done = subprocess.run(command + settings(args, way) + list(more), capture_output=True, text=True, timeout=1800,
                           env={**os.environ, "BRAID_PROGRESS": "off"})
     if done.returncode != 0:
         raise SystemExit(f"{way}: exit code {done.returncode}\n{done.stderr[-3000:]}")
     results = [json.loads(line) for line in re.findall(r"result: (\{.*\})", done.stdout)]
     names = sorted(name for name in os.listdir(folder) if name.startswith("steps-"))
-    losses, dropped = [], 0
+    losses, steady, dropped = [], 0, 0
     for name in names:
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             lines = [json.loads(line) for line in file]
         losses = losses or [line["loss"] for line in lines]
+        steady = steady or tensor_jobs.steady_rate(lines, args.batch)
         dropped += sum(line["dropped"] for line in lines)
         os.remove(os.path.join(folder, name))
-    return max(results, key=lambda r: r["seconds"]), losses, dropped
+    return max(results, key=lambda r: r["seconds"]), losses, steady, dropped
 
 
 def plan(args, job, way):
@@ -115,10 +118,11 @@ def main():
         ways += [f"EXPERTS {mesh}" for mesh in args.mesh]
     with tempfile.TemporaryDirectory() as folder:
         job = write_job(args, folder)
-        rates, losses, dropped = {way: [] for way in ways}, {}, {}
+        rates, steady, losses, dropped = {way: [] for way in ways}, {way: [] for way in ways}, {}, {}
         for _ in range(args.repeat):
             for way in ways:
-                result, losses[way], dropped[way] = run(args, job, folder, way)
+                result, losses[way], late, dropped[way] = run(args, job, folder, way)
+                steady[way].append(late)
                 rates[way].append(result["steps"] * args.batch / result["seconds"])
         first = ways[0]
         alone = statistics.median(rates[first])
@@ -127,6 +131,8 @@ def main():
             line = {"bench": "experts_jobs", "strategy": way, "workers": 1 if way == "LOCAL" else args.workers,
                     "examples_per_s": round(statistics.median(rates[way])), "least": round(min(rates[way])),
                     "most": round(max(rates[way])), f"of_{first}": round(statistics.median(rates[way]) / alone, 3),
+                    "steady": round(statistics.median(steady[way])),
+                    f"steady_of_{first}": round(statistics.median(steady[way]) / statistics.median(steady[first]), 3),
                     "losses_apart": float(f"{max(apart):.1e}"), "dropped": dropped[way]}
             if way.startswith("EXPERTS"):
                 line["plan"] = plan(args, job, way)

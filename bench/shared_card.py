@@ -2,12 +2,13 @@
 """What several processes get of one GPU, with and without MPS: trainings side by side, and two inference groups beside one.
 
 usage: shared_card.py [--braid BINARY] [--job JOB.pbtxt] [--device cuda|cpu] [--jobs 1,2,4] [--steps N] [--batch N]
-                      [--requests N] [--streams N]
+                      [--requests N] [--streams N] [--limit SECONDS]
 
 Every line is JSON: of N trainings the sum of their examples/s, and what that is of one alone; of two inference groups
 (`braid infer --groups 2`, two clients, the job's own model) requests/s, median and p99 in ms, alone and beside a training, and
 that training's examples/s. All of it without MPS, then with a control daemon of this script's own, where
-nvidia-cuda-mps-control can be started; otherwise the line says why not.
+nvidia-cuda-mps-control can be started; otherwise the line says why not. A process that takes longer than `--limit` is ended,
+and its line says so. `processes` is what the trainings said of MPS.
 """
 import argparse
 import json
@@ -30,6 +31,7 @@ def arguments():
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--requests", type=int, default=3000)
     parser.add_argument("--streams", type=int, default=4)
+    parser.add_argument("--limit", type=float, default=120)
     return parser.parse_args()
 
 
@@ -59,12 +61,23 @@ class Mps:
                            capture_output=True, check=False)
 
 
-def result_of(process):
-    out, errors = process.communicate(timeout=600)
+class Failed(Exception):
+    pass
+
+
+def result_of(args, process):
+    """What the process says of its run, and what its log says of MPS."""
+    try:
+        out, errors = process.communicate(timeout=args.limit)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, errors = process.communicate()
+        raise Failed(f"ended after {args.limit} s: {errors[-300:]}") from None
     found = re.findall(r"result: (\{.*\})", out)
     if process.returncode != 0 or not found:
-        raise SystemExit(f"exit code {process.returncode}: {errors[-1500:]}")
-    return json.loads(found[0])
+        raise Failed(f"exit code {process.returncode}: {errors[-600:]}")
+    said = re.findall(r"client of MPS|without MPS", errors)
+    return json.loads(found[0]), said[0] if said else ""
 
 
 def start(command, env):
@@ -92,38 +105,66 @@ def inference(args, env, graph, outputs):
     return start(command, env)
 
 
-def measure(args, env, mps, folder):
+def results_of(args, running):
+    """Of all of them, which end before this does."""
+    results, failed = [], None
+    for process in running:
+        try:
+            results.append(result_of(args, process))
+        except Failed as error:
+            failed = error
+    if failed:
+        raise failed
+    return results
+
+
+def measure_trainings(args, env, mps):
     alone = None
     for jobs in map(int, args.jobs.split(",")):
-        running = [training(args, env, args.steps) for _ in range(jobs)]
-        rates = [rate(args, result_of(process)) for process in running]
-        alone = alone or rates[0]
-        print(json.dumps({"bench": "shared_card", "mps": mps, "trainings": jobs, "examples_per_s": round(sum(rates)),
-                          "of_one": round(sum(rates) / alone, 3), "each": [round(r) for r in rates]}), flush=True)
+        line = {"bench": "shared_card", "mps": mps, "trainings": jobs}
+        try:
+            results = results_of(args, [training(args, env, args.steps) for _ in range(jobs)])
+            rates = [rate(args, result) for result, _ in results]
+            alone = alone or rates[0]
+            line.update(examples_per_s=round(sum(rates)), of_one=round(sum(rates) / alone, 3), each=[round(r) for r in rates],
+                        processes=sorted({said for _, said in results}))
+        except Failed as error:
+            line["failed"] = str(error)
+        print(json.dumps(line), flush=True)
+
+
+def measure_inference(args, env, mps, folder):
     graph = os.path.join(folder, "model.pb")
     said = subprocess.run([args.braid, "graph", "export", "--inference", "--job", args.job, "--out", graph],
                           capture_output=True, text=True, check=True)
     outputs = re.findall(r"'([^']+/probability)'", said.stdout + said.stderr)
     for beside in (False, True):
-        trained = training(args, env, 2 * args.steps) if beside else None
-        result = result_of(inference(args, env, graph, outputs))
-        line = {"bench": "shared_card", "mps": mps, "inference": "beside a training" if beside else "alone", "result": result}
-        if trained:
-            line["training_examples_per_s"] = round(rate(args, result_of(trained)))
+        line = {"bench": "shared_card", "mps": mps, "inference": "beside a training" if beside else "alone"}
+        running = [training(args, env, 2 * args.steps)] if beside else []
+        running.append(inference(args, env, graph, outputs))
+        try:
+            results = results_of(args, running)
+            line["result"] = results[-1][0]
+            if beside:
+                line["training_examples_per_s"] = round(rate(args, results[0][0]))
+        except Failed as error:
+            line["failed"] = str(error)
         print(json.dumps(line), flush=True)
 
 
 def main():
     args = arguments()
     with tempfile.TemporaryDirectory() as folder:
-        measure(args, {}, False, folder)
+        measure_trainings(args, {}, False)
+        measure_inference(args, {}, False, folder)
         if args.device == "cpu":
             return
         with Mps(folder) as mps:
             if mps.why:
                 print(json.dumps({"bench": "shared_card", "mps": True, "not_run": mps.why}), flush=True)
             else:
-                measure(args, mps.env, True, folder)
+                measure_trainings(args, mps.env, True)
+                measure_inference(args, mps.env, True, folder)
 
 
 if __name__ == "__main__":

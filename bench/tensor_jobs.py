@@ -7,8 +7,8 @@ usage: tensor_jobs.py [--braid BINARY] [--device CPU|CUDA] [--workers N] [--data
 Trains the zoo's mlp with `--layers` hidden layers of `--width`, whose inputs are as wide, on random images: one process,
 and `--workers` workers under ALLREDUCE and TENSOR (`--data` groups), which share the same global batch, in turn, N times
 over; on CUDA over NCCL, a GPU each, else over TCP, a thread each. Prints a JSON line a way: median, smallest and largest
-examples/s of the step loop, the median's ratio to one process, the largest relative difference of a loss from that one's,
-and for TENSOR what its plan says.
+examples/s of the step loop, the same of its later half (`steady`), the medians' ratios to one process, the largest relative
+difference of a loss from that one's, and for TENSOR what its plan says.
 """
 import argparse
 import json
@@ -69,6 +69,16 @@ runtime {{ device: {args.device} precision: {args.precision} {"intra_op_threads:
     return path
 
 
+IN_FLIGHT = 2  # steps, by default
+
+
+def steady_rate(lines, batch):
+    """Examples/s of the steps behind the first half, without what the first ones do once (connections, captured graphs). A
+    step's seconds are from its start, when the step IN_FLIGHT before it has ended, to its end."""
+    seconds = [line["seconds"] for line in lines[len(lines) // 2:]]
+    return batch * IN_FLIGHT / statistics.median(seconds)
+
+
 def settings(args, way):
     words = ["--set", f"strategy.kind={way}"]
     if way != "LOCAL":
@@ -81,7 +91,7 @@ def settings(args, way):
 
 
 def run(args, job, folder, way):
-    """The leader's result, and the losses of its steps."""
+    """The leader's result, the losses of its steps, and its steady rate."""
     steps = os.path.join(folder, f"{way}.jsonl")
     command = [args.braid]
     if way != "LOCAL":
@@ -95,10 +105,10 @@ def run(args, job, folder, way):
     names = [name for name in os.listdir(folder) if name.startswith(f"{way}-") and name.endswith(".jsonl")]
     leader = min(names)
     with open(os.path.join(folder, leader), encoding="utf-8") as file:
-        losses = [json.loads(line)["loss"] for line in file]
+        lines = [json.loads(line) for line in file]
     for name in names:
         os.remove(os.path.join(folder, name))
-    return max(results, key=lambda r: r["seconds"]), losses
+    return max(results, key=lambda r: r["seconds"]), [line["loss"] for line in lines], steady_rate(lines, args.batch)
 
 
 def plan(args, job, folder):
@@ -115,10 +125,11 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         make_images(args, folder)
         job = write_job(args, folder)
-        rates, losses = {way: [] for way in ways}, {}
+        rates, steady, losses = {way: [] for way in ways}, {way: [] for way in ways}, {}
         for _ in range(args.repeat):
             for way in ways:
-                result, losses[way] = run(args, job, folder, way)
+                result, losses[way], late = run(args, job, folder, way)
+                steady[way].append(late)
                 rates[way].append(result["steps"] * args.batch / result["seconds"])
         alone = statistics.median(rates["LOCAL"])
         for way in ways:
@@ -126,6 +137,8 @@ def main():
             line = {"bench": "tensor_jobs", "strategy": way, "workers": 1 if way == "LOCAL" else args.workers,
                     "examples_per_s": round(statistics.median(rates[way])), "least": round(min(rates[way])),
                     "most": round(max(rates[way])), "of_one_process": round(statistics.median(rates[way]) / alone, 3),
+                    "steady": round(statistics.median(steady[way])),
+                    "steady_of_one_process": round(statistics.median(steady[way]) / statistics.median(steady["LOCAL"]), 3),
                     "losses_apart": float(f"{max(apart):.1e}")}
             if way == "TENSOR":
                 line["plan"] = plan(args, job, folder)
