@@ -15,7 +15,9 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -154,6 +156,7 @@ def measure_inference(args, env, mps, folder):
 
 def main():
     args = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the daemon ends with this script
     with tempfile.TemporaryDirectory() as folder:
         measure_trainings(args, {}, False)
         measure_inference(args, {}, False, folder)
