@@ -21,10 +21,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/stream_ref.h"
 #include "base/wait_context.h"
+#include "comm/mailbox.h"
 #include "comm/piece_exchange.h"
 
 namespace braid::comm {
@@ -105,6 +107,12 @@ class Communicator {
   /// InvalidArgument for more moves than kMostRowMoves.
   virtual std::shared_ptr<PieceExchange> open_exchange(const std::string& /*name*/, const RowLayout&,
                                                        const WaitContext&) {
+    return nullptr;
+  }
+  /// Slots for messages that need no send() and recv(), or null, on all ranks, where these are the way.
+  /// Collective: all ranks name the same slots. It may be used until the communicator ends.
+  virtual std::shared_ptr<Mailbox> open_mailbox(const std::string& /*name*/, const std::vector<MailSlot>&,
+                                                const WaitContext&) {
     return nullptr;
   }
 

@@ -80,6 +80,10 @@ class GatedCommunicator final : public Communicator {
                                                const WaitContext& wait) override {
     return within_->open_exchange(name, layout, wait);
   }
+  std::shared_ptr<Mailbox> open_mailbox(const std::string& name, const std::vector<MailSlot>& slots,
+                                        const WaitContext& wait) override {
+    return within_->open_mailbox(name, slots, wait);
+  }
   void begin_step(std::uint64_t step, const WaitContext& wait) override {
     gate_->pass(place_, fmt::format("step {}", step), wait);
     within_->begin_step(step, wait);

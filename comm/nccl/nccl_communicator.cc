@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "comm/nccl/nccl_session.h"
 #include "comm/nccl/peer_exchange.h"
+#include "comm/nccl/peer_mailbox.h"
 #include "comm/nccl/peer_window.h"
 #include "comm/nccl/row_exchange.h"
 #include "comm/nccl/small_all_reduce.h"
@@ -301,6 +302,19 @@ class NcclCommunicator final : public Communicator {
     });
     std::unique_ptr<PeerWindow> window = open_window(name, layout.window_bytes, {}, wait);
     return window ? make_row_exchange(std::move(window), layout, handle_.aborted()) : nullptr;
+  }
+
+  std::shared_ptr<Mailbox> open_mailbox(const std::string& name, const std::vector<MailSlot>& slots,
+                                        const WaitContext& wait) override {
+    session_.check("open_mailbox", [&] {
+      for (const MailSlot& slot : slots) {
+        check_rank(backend(), "open_mailbox", "sender", slot.from, size());
+        check_rank(backend(), "open_mailbox", "receiver", slot.to, size());
+      }
+    });
+    std::unique_ptr<PeerWindow> window =
+        open_window(name, mail_window_bytes(slots, size()), why_no_mailbox(slots), wait);
+    return window ? make_peer_mailbox(std::move(window), slots, handle_.aborted()) : nullptr;
   }
 
   void begin_step(std::uint64_t step, const WaitContext& wait) override {

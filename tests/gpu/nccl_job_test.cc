@@ -17,6 +17,11 @@ Job over_nccl(const Job& job) {
   return on_gpu(job).with({"strategy.kind=ALLREDUCE", "strategy.backend=NCCL"});
 }
 
+Job in_stages(const Job& job) {
+  return on_gpu(job).with({"strategy.kind=PIPELINE", "strategy.backend=NCCL", "input.global_batch_size=64",
+                           "strategy.pipeline.micro_batches=4"});
+}
+
 class NcclJobTest : public IntegrationTest {};
 
 TEST_F(NcclJobTest, AGroupOfOneTrains) {
@@ -53,6 +58,23 @@ TEST_F(NcclJobTest, TablesSpreadOverTwoGpusLoseAsMuchAsOne) {
   }
 }
 
+/// Messages of stages lie in slots: one block writes small ones, copy engines large ones.
+TEST_F(NcclJobTest, StagesOfAPipelineLoseAsMuchAsOneGpu) {
+  REQUIRE_GPUS(2);
+  for (const std::string width : {"64,32", "2048,2048"})
+    for (const std::string schedule : {"ONE_F_ONE_B", "GPIPE"}) {
+      SCOPED_TRACE(schedule + " " + width);
+      const Job job = mlp().with({"steps=40", "model.hidden=" + width});
+      const auto one =
+          train(schedule + width + ".one",
+                on_gpu(job).with({"optimizer.accumulate_steps=4", "input.global_batch_size=64"}));
+      Cluster cluster(directory() / (schedule + width),
+                      in_stages(job).with({"strategy.pipeline.schedule=" + schedule}), {2, 0});
+      cluster.expect_success();
+      EXPECT_LT(largest_relative_difference(one, cluster.mean_losses()), kRelative);
+    }
+}
+
 TEST_F(NcclJobTest, RanksOfMpirunFindEachOther) {
   REQUIRE_GPUS(2);
   if (mpirun_is_missing()) GTEST_SKIP() << missing::kMpirun;
@@ -85,6 +107,19 @@ TEST_P(NcclFaultJobTest, ARankThatIsLostIsNamedByTheOther) {
           .with({"steps=100000000", "input.global_batch_size=16",
                  GetParam() == SIGKILL ? "strategy.deadline_seconds=120" : "strategy.deadline_seconds=5",
                  "metrics.progress_seconds=0.05"});
+  Cluster cluster(directory() / "job", job, {2, 0});
+  ASSERT_TRUE(reaches_step(cluster.worker(0), 4)) << cluster.worker(0).err();
+  cluster.worker(1).signal(GetParam());
+  EXPECT_EQ(cluster.worker(0).exit_code(30s), 138);
+  EXPECT_THAT(cluster.worker(0).err(), HasSubstr("rank 1 ("));
+}
+
+TEST_P(NcclFaultJobTest, AStageThatIsLostIsNamedByTheOther) {
+  REQUIRE_GPUS(2);
+  const Job job = in_stages(mlp()).with(
+      {"steps=100000000", "epochs=0",
+       GetParam() == SIGKILL ? "strategy.deadline_seconds=120" : "strategy.deadline_seconds=5",
+       "metrics.progress_seconds=0.05"});
   Cluster cluster(directory() / "job", job, {2, 0});
   ASSERT_TRUE(reaches_step(cluster.worker(0), 4)) << cluster.worker(0).err();
   cluster.worker(1).signal(GetParam());

@@ -23,6 +23,7 @@
 #include "worker/strategies/message_order.h"
 #include "worker/strategies/pipeline_cut.h"
 #include "worker/strategies/pipeline_groups.h"
+#include "worker/strategies/pipeline_ops.h"
 #include "worker/strategies/pipeline_rewrite.h"
 #include "worker/strategies/served_strategy.h"
 #include "worker/strategies/stage_service.h"
@@ -59,6 +60,7 @@ class PipelineStrategy : public ServedStrategy {
           "strategy.mesh has {} groups of {} micro-batches (strategy.pipeline): a batch of {} rows "
           "(input.global_batch_size) is not cut into so many equal parts",
           mesh_.data, plan_.parts, rows));
+    runtime.services().provide(mail_);
   }
 
   std::string_view name() const override { return "PIPELINE"; }
@@ -128,6 +130,7 @@ class PipelineStrategy : public ServedStrategy {
       all.push_back(parse_comm_steps(std::string_view(text).substr(text.find('\n') + 1)));
     }
     check_message_order(all);
+    open_mailbox(wait);
   }
 
   std::string describe(const Program&) const override {
@@ -149,6 +152,8 @@ class PipelineStrategy : public ServedStrategy {
           s, stage.nodes, stage.times.forward, stage.times.backward, size_text(stage.variable_bytes),
           variables_text(s), size_text(sent_bytes_[at]), size_text(links_.kept_bytes[at]), in_flight,
           size_text(in_flight * links_.kept_bytes[at]));
+      if (const std::int64_t room = slot_bytes(s); on_device_ && room > 0)
+        text += fmt::format("    slots for messages to it: {}\n", size_text(room));
       if (mesh_.data > 1)
         text += fmt::format("    between groups: {} of gradients in {} sum{}\n",
                             size_text(between_groups_.bytes[at]), between_groups_.buckets[at],
@@ -170,12 +175,31 @@ class PipelineStrategy : public ServedStrategy {
   bool is_shared(const std::string&) const override { return false; }
 
  private:
+  /// All ranks name the slots of all groups, so that they have the same numbers everywhere.
+  void open_mailbox(const WaitContext& wait) {
+    if (!on_device_ || links_.slots.empty()) return;
+    std::vector<comm::MailSlot> slots;
+    for (int group = 0; group < mesh_.data; ++group)
+      for (comm::MailSlot slot : links_.slots) {
+        slot.from += group * mesh_.workers;
+        slot.to += group * mesh_.workers;
+        slots.push_back(slot);
+      }
+    mail_->mailbox = peers_.communicator->open_mailbox("stages", slots, wait);
+  }
+
   std::string cut_text() const {
     std::string text;
     for (const StageVariable& variable : variables_)
       text += fmt::format("{} {} {}{}\n", variable.rank, variable.info.name, dtype_name(variable.info.dtype),
                           variable.info.shape.to_string());
     return text;
+  }
+
+  std::int64_t slot_bytes(int stage) const {
+    std::int64_t bytes = 0;
+    for (const comm::MailSlot& slot : links_.slots) bytes += slot.to == stage ? slot.bytes : 0;
+    return bytes;
   }
 
   std::string variables_text(int stage) const {
@@ -254,6 +278,7 @@ class PipelineStrategy : public ServedStrategy {
   PipelinePlan plan_;
   PipelineCut cut_;
   PipelineLinks links_;
+  const std::shared_ptr<StageMail> mail_ = std::make_shared<StageMail>();
   GroupExchanges between_groups_;
   std::vector<FeedSpec> columns_;
   std::vector<StageVariable> variables_;  // of the model

@@ -30,6 +30,7 @@ class Links {
     for (const NodeId id : nodes_.order)
       if (stage(id) >= 0) look_at(id);
     put_in_order();
+    take_slots();
     found_.kept_bytes.assign(plan_.times.size(), 0);
     for (const auto& [key, bytes] : kept_) found_.kept_bytes[static_cast<std::size_t>(key.first)] += bytes;
     return std::move(found_);
@@ -134,6 +135,31 @@ class Links {
     for (const StageTimes& time : plan_.times)
       busy += (time.forward + time.backward) * static_cast<double>(plan_.parts);
     found_.bubble = 1 - busy / (times.step * static_cast<double>(plan_.times.size()));
+  }
+
+  /// One is filled while the other is taken out.
+  void take_slots() {
+    constexpr int kTurns = 2;
+    std::map<std::pair<int, int>, std::vector<PipelineTransfer*>> pairs;
+    for (PipelineTransfer& transfer : found_.transfers)
+      pairs[{transfer.link.from, transfer.link.to}].push_back(&transfer);
+    for (const auto& [pair, transfers] : pairs) {
+      const int first = static_cast<int>(found_.slots.size());
+      const int turns = std::min(kTurns, static_cast<int>(transfers.size()));
+      found_.slots.resize(found_.slots.size() + static_cast<std::size_t>(turns),
+                          {pair.first, pair.second, 0});
+      for (std::size_t t = 0; t < transfers.size(); ++t) {
+        transfers[t]->slot = first + static_cast<int>(t) % turns;
+        std::int64_t& room = found_.slots[static_cast<std::size_t>(transfers[t]->slot)].bytes;
+        room = std::max(room, room_of(*transfers[t]));
+      }
+    }
+  }
+
+  std::int64_t room_of(const PipelineTransfer& transfer) const {
+    std::vector<std::int64_t> bytes;
+    for (const ValueRef value : transfer.values) bytes.push_back(value_bytes(nodes_.inferred.info(value)));
+    return comm::mail_room(bytes);
   }
 
   const TrainingGraph& training_;

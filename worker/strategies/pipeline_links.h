@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "comm/mailbox.h"
 #include "worker/strategies/pipeline_nodes.h"
 #include "worker/strategies/pipeline_schedule.h"
 
@@ -19,6 +20,7 @@ struct PipelineTransfer {
   StageLink link;
   std::optional<std::int64_t> part;  // of the batch; nothing: of weights, once a step
   std::vector<ValueRef> values;      // in one order on both sides
+  int slot = -1;                     // of PipelineLinks::slots
 };
 
 struct PipelineLinks {
@@ -28,6 +30,8 @@ struct PipelineLinks {
   std::vector<std::int64_t>
       kept_bytes;     // by stage, of one part: what its backward nodes read of forward ones
   double bubble = 0;  // of a step in model time
+  /// Of a group's mailbox, between its stages: messages from one stage to another take turns in two.
+  std::vector<comm::MailSlot> slots;
 };
 
 struct PipelinePlan {

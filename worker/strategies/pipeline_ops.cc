@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/mailbox.h"
 #include "engine/ir/op.h"
 #include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/exchange_op.h"
@@ -35,6 +36,24 @@ int peer_of(const PrepareContext& context, const comm::Communicator& communicato
   return static_cast<int>(peer);
 }
 
+/// What a message is of, in the memory of a device.
+class MailParts {
+ public:
+  explicit MailParts(std::span<const OutputInfo> values) {
+    for (const OutputInfo& value : values)
+      parts_.push_back(
+          {nullptr, value.shape.elements() * static_cast<std::int64_t>(dtype_size(value.dtype))});
+  }
+  template <class Pointers>
+  std::span<const comm::MailPart> at(const Pointers& data) {
+    for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].data = const_cast<void*>(data[i]);
+    return parts_;
+  }
+
+ private:
+  std::vector<comm::MailPart> parts_;
+};
+
 PreparedKernel prepare_send(const PrepareContext& context) {
   auto& communicator = require_service<comm::Communicator>(context, "communicator");
   const auto deadline = require_service<StepServices>(context, "worker").peer_deadline;
@@ -61,6 +80,31 @@ PreparedKernel prepare_recv(const PrepareContext& context) {
   return kernel;
 }
 
+/// `messages`: the kernel that does without a mailbox.
+PreparedKernel through_mailbox(const PrepareContext& context, PreparedKernel messages, bool sends) {
+  const auto* const mail = context.services.find<StageMail>();
+  const auto slot = static_cast<int>(context.attr(kSlot, std::int64_t{-1}));
+  if (!mail || slot < 0) return messages;
+  PreparedKernel kernel;
+  kernel.run = [mail, slot, sends, parts = MailParts(sends ? context.inputs : context.outputs),
+                messages = std::move(messages.run)](const KernelArgs& args) mutable {
+    if (!mail->mailbox) return messages(args);
+    if (sends)
+      mail->mailbox->send(slot, parts.at(args.inputs), args.stream);
+    else
+      mail->mailbox->recv(slot, parts.at(args.outputs), args.stream);
+  };
+  return kernel;
+}
+
+PreparedKernel prepare_send_on_device(const PrepareContext& context) {
+  return through_mailbox(context, prepare_send(context), true);
+}
+
+PreparedKernel prepare_recv_on_device(const PrepareContext& context) {
+  return through_mailbox(context, prepare_recv(context), false);
+}
+
 }  // namespace
 
 void register_pipeline_ops(OpRegistry& registry) {
@@ -81,8 +125,8 @@ void register_pipeline_ops(OpRegistry& registry) {
   recv.cpu = prepare_recv;
   registry.add(std::move(recv));
 
-  registry.add_cuda(kSendOp, prepare_send, on_device);
-  registry.add_cuda(kRecvOp, prepare_recv, on_device);
+  registry.add_cuda(kSendOp, prepare_send_on_device, on_device);
+  registry.add_cuda(kRecvOp, prepare_recv_on_device, on_device);
 }
 
 }  // namespace braid::worker

@@ -4,9 +4,15 @@
 //   braid.Send  [values...] -> []   to rank `peer`
 //   braid.Recv  [] -> [values...]   of types `dtypes` and shapes `shapes`, from rank `peer`
 //
-// The two ranks have them at the same points of their sequences (message_order.h).
+// The two ranks have them at the same points of their sequences (message_order.h). Where GPUs write each
+// other's memory, a message goes into its `slot` of the group's mailbox (StageMail).
 #pragma once
 
+#include <memory>
+
+namespace braid::comm {
+class Mailbox;
+}
 namespace braid {
 class OpRegistry;
 }
@@ -18,6 +24,12 @@ inline constexpr const char* kRecvOp = "braid.Recv";
 inline constexpr const char* kPeer = "peer";
 inline constexpr const char* kDtypes = "dtypes";
 inline constexpr const char* kShapes = "shapes";
+inline constexpr const char* kSlot = "slot";
+
+/// A service that the strategy provides, and fills before the first step where there is a mailbox.
+struct StageMail {
+  std::shared_ptr<comm::Mailbox> mailbox;
+};
 
 void register_pipeline_ops(OpRegistry& registry);
 

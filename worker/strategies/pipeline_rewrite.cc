@@ -20,6 +20,7 @@ class StageKeeper {
         plan_(plan),
         stage_(stage),
         first_(first),
+        first_slot_(first / static_cast<int>(plan.times.size()) * static_cast<int>(links.slots.size())),
         add_exchange_(add_exchange) {
     for (const NodeId id : nodes_.order)
       if (links_.stage[static_cast<std::size_t>(id)] == stage_) own_.push_back(id);
@@ -107,7 +108,7 @@ class StageKeeper {
         Node send;
         send.name = graph_.unique_name("send/" + task_text(transfer) + "/to" + std::to_string(link.to));
         send.inputs = transfer.values;
-        send.attrs = {{kPeer, first_ + link.to}};
+        send.attrs = {{kPeer, first_ + link.to}, {kSlot, first_slot_ + transfer.slot}};
         add_exchange_(std::move(send), kSendOp);
       }
       if (link.to != stage_) continue;
@@ -119,7 +120,10 @@ class StageKeeper {
         dtypes.push_back(nodes_.inferred.info(value).dtype);
         shapes.push_back(nodes_.inferred.info(value).shape);
       }
-      recv.attrs = {{kPeer, first_ + link.from}, {kDtypes, dtypes}, {kShapes, shapes}};
+      recv.attrs = {{kPeer, first_ + link.from},
+                    {kDtypes, dtypes},
+                    {kShapes, shapes},
+                    {kSlot, first_slot_ + transfer.slot}};
       const NodeId id = add_exchange_(std::move(recv), kRecvOp);
       for (std::size_t i = 0; i < transfer.values.size(); ++i)
         received[transfer.values[i]] = {id, static_cast<int>(i)};
@@ -229,6 +233,7 @@ class StageKeeper {
   const PipelinePlan& plan_;
   const int stage_;
   const int first_;
+  const int first_slot_;  // of this group
   const AddExchange& add_exchange_;
   std::vector<NodeId> own_;  // inputs first
 };

@@ -11,11 +11,13 @@
 #include "base/cuda/handles.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "comm/nccl/peer_exchange.h"
+#include "comm/nccl/peer_mailbox.h"
 #include "comm/nccl/row_exchange.h"
 #include "comm/rendezvous/in_process.h"
 #include "tests/comm/communicator_conformance.h"
 #include "tests/comm/nccl/device_array.h"
 #include "tests/comm/nccl/exchange_rounds.h"
+#include "tests/comm/nccl/mail_rounds.h"
 
 namespace braid::comm {
 namespace {
@@ -223,8 +225,29 @@ TEST_P(NcclTest, PiecesAndRowsArriveInEveryRound) {
   });
 }
 
+TEST_P(NcclTest, MailArrivesInItsOrder) {
+  if (size() == 1) return;
+  run_group(size(), [](Communicator& comm) {
+    if (!comm.exchanges_rows(soon())) GTEST_SKIP() << "SKIPPED: these GPUs do not write each other's memory";
+    int boxes = 0;
+    exchange_mail({comm.rank(), comm.size(),
+                   [&](const std::vector<MailSlot>& slots) {
+                     return comm.open_mailbox("mail" + std::to_string(boxes++), slots, soon());
+                   },
+                   [&comm] { comm.barrier(soon()); }});
+  });
+}
+
+/// A rank of the same process and GPU.
+struct Sharer {
+  int rank, size;
+  std::function<std::unique_ptr<PeerWindow>(const std::vector<std::int64_t>&)> open;
+  const int* abort;
+  std::function<void()> meet;
+};
+
 /// Ranks that are threads with a window each, on one GPU: the kernels of all of them run at once there.
-void run_on_one_gpu(int size, const std::function<void(const Party&)>& body) {
+void share_one_gpu(int size, const std::function<void(const Sharer&)>& body) {
   auto store = std::make_shared<RendezvousStore>();
   std::barrier<> meeting(size);
   int* abort = nullptr;
@@ -244,17 +267,63 @@ void run_on_one_gpu(int size, const std::function<void(const Party&)>& body) {
           EXPECT_TRUE(window) << why;
           return window;
         };
-        body({rank, size,
-              [&](const PieceLayout& layout) -> std::shared_ptr<PieceExchange> {
-                return make_peer_exchange(open(layout.window_bytes), layout, abort);
-              },
-              [&](const RowLayout& layout) -> std::shared_ptr<PieceExchange> {
-                return make_row_exchange(open(layout.window_bytes), layout, abort);
-              },
-              [&] { meeting.arrive_and_wait(); }});
+        body({rank, size, open, abort, [&] { meeting.arrive_and_wait(); }});
       });
   }
   BRAID_CUDA_CHECK(cudaFreeHost(abort));
+}
+
+void run_on_one_gpu(int size, const std::function<void(const Party&)>& body) {
+  share_one_gpu(size, [&](const Sharer& rank) {
+    body({rank.rank, rank.size,
+          [&](const PieceLayout& layout) -> std::shared_ptr<PieceExchange> {
+            return make_peer_exchange(rank.open(layout.window_bytes), layout, rank.abort);
+          },
+          [&](const RowLayout& layout) -> std::shared_ptr<PieceExchange> {
+            return make_row_exchange(rank.open(layout.window_bytes), layout, rank.abort);
+          },
+          rank.meet});
+  });
+}
+
+std::shared_ptr<Mailbox> open_mail(const Sharer& rank, const std::vector<MailSlot>& slots) {
+  return make_peer_mailbox(rank.open(mail_window_bytes(slots, rank.size)), slots, rank.abort);
+}
+
+TEST(PeerMailboxTest, MailArrivesInItsOrder) {
+  REQUIRE_GPUS(1);
+  for (const int size : {2, 3})
+    share_one_gpu(size, [](const Sharer& rank) {
+      exchange_mail({rank.rank, rank.size,
+                     [&](const std::vector<MailSlot>& slots) { return open_mail(rank, slots); }, rank.meet});
+    });
+}
+
+TEST(PeerMailboxTest, AnAbortEndsTheWaitForAMessage) {
+  REQUIRE_GPUS(1);
+  share_one_gpu(2, [](const Sharer& rank) {
+    const MailMessage large({100'000}), small({3});
+    const auto mail = open_mail(rank, {{0, 1, large.room()}, {0, 1, small.room()}});
+    const cuda::Stream stream = cuda::make_stream();
+    rank.meet();
+    if (rank.rank == 1) {
+      mail->recv(0, large.parts(), ref(stream));
+      mail->recv(1, small.parts(), ref(stream));
+      EXPECT_EQ(cudaStreamQuery(stream.get()), cudaErrorNotReady);
+      *const_cast<int*>(rank.abort) = 1;
+      finish(stream);
+    }
+    rank.meet();
+  });
+}
+
+TEST(PeerMailboxTest, TooManySlotsOfAPairAreRefused) {
+  std::vector<MailSlot> slots(128, MailSlot{0, 1, 256});
+  EXPECT_EQ(why_no_mailbox(slots), "");
+  slots.push_back({1, 0, 256});
+  EXPECT_EQ(why_no_mailbox(slots), "");
+  slots.push_back({0, 1, 256});
+  EXPECT_THAT(why_no_mailbox(slots), HasSubstr("more than 128 slots"));
 }
 
 TEST(PeerExchangeTest, PiecesArriveInEveryRound) {
