@@ -75,7 +75,7 @@ __global__ void sum_buckets_kernel(const T* values, const std::int64_t* entries,
       continue;
     }
     constexpr std::int64_t kPosition = (std::int64_t{1} << kEntryPositionBits) - 1;
-    constexpr int kAhead = 32;  // loads in flight
+    constexpr int kAhead = 16;  // loads in flight
     T sum = values[(entries[first] & kPosition) * s.all + column];
     bool more = first + 1 < s.n && place_of(first + 1) == place;
     for (std::int64_t e = first + 1; more; e += kAhead) {
