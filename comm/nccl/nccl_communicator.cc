@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/nccl/nccl_session.h"
+#include "comm/nccl/nccl_types.h"
 #include "comm/nccl/peer_exchange.h"
 #include "comm/nccl/peer_mailbox.h"
 #include "comm/nccl/peer_window.h"
@@ -21,35 +22,6 @@
 
 namespace braid::comm {
 namespace {
-
-ncclDataType_t reduction_type(DType dtype) {
-  switch (dtype) {
-    case DType::Float64:
-      return ncclFloat64;
-    case DType::Int32:
-      return ncclInt32;
-    case DType::Int64:
-      return ncclInt64;
-    case DType::Float16:
-      return ncclFloat16;
-    case DType::BFloat16:
-      return ncclBfloat16;
-    default:
-      return ncclFloat32;
-  }
-}
-
-ncclRedOp_t reduction(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::Max:
-      return ncclMax;
-    case ReduceOp::Min:
-      return ncclMin;
-    case ReduceOp::Sum:
-      break;
-  }
-  return ncclSum;
-}
 
 /// One launch for what `calls` calls; the first failure, or how the launch went.
 template <class Calls>
