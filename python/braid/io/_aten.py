@@ -87,24 +87,35 @@ def _stop_gradients(program):
             part.replace_all_uses_with(stopped, delete_user_cb=lambda user, own=stopped: user is not own)
 
 
-def _refuse_complex(program):
-    """PyTorch cannot decompose some programs of complex numbers, of which there are none here."""
+def _refusal_of_complex(program):
+    """Why a program of complex numbers is not trained, or None. Some of them PyTorch cannot decompose; of others each op is
+    told that has no rule."""
     found = [node for node in program.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor) and
              node.meta["val"].dtype.is_complex]
-    if found:
-        lines = (found[0].meta.get("stack_trace") or "").strip().splitlines()
-        place = f" ({lines[-2].strip()})" if len(lines) > 1 else ""
-        raise _braid.InvalidArgument(
-            f"the program cannot be trained here:\n  [{found[0].target}] node '{found[0].name}'{place}: complex numbers: "
-            "write their real and imaginary parts, as x[..., 0] * cos - x[..., 1] * sin of a rotation, in place of torch.polar "
-            "and view_as_complex")
+    if not found:
+        return None
+    lines = (found[0].meta.get("stack_trace") or "").strip().splitlines()
+    place = f" ({lines[-2].strip()})" if len(lines) > 1 else ""
+    return _braid.InvalidArgument(
+        f"the program cannot be trained here:\n  [{found[0].target}] node '{found[0].name}'{place}: complex numbers: "
+        "write their real and imaginary parts, as x[..., 0] * cos - x[..., 1] * sin of a rotation, in place of torch.polar "
+        "and view_as_complex")
 
 
 def decomposed(program):
     """The program in ops that there are rules for, as far as PyTorch's decompositions go: those of export, and for what
     they leave the ones that PyTorch has besides."""
-    _refuse_complex(program)
+    refusal = _refusal_of_complex(program)
     _stop_gradients(program)
+    try:
+        return _decomposed(program)
+    except AssertionError as error:
+        if refusal is None:
+            raise
+        raise refusal from error
+
+
+def _decomposed(program):
     table = torch.export.default_decompositions()
     for op in list(table.keys()):
         if name_of(op) in RULES:
