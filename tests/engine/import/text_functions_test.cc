@@ -23,7 +23,7 @@ node { name: 'chosen' op: 'GatherNd' input: 'texts' input: 'at' attr { key: 'Tpa
 node { name: 'same' op: 'Identity' input: 'chosen' attr { key: 'T' value { type: DT_STRING } } }
 )";
 
-const NodeDef& node(const GraphDef& graph, const std::string& name) {
+const NodeDef& node_named(const GraphDef& graph, const std::string& name) {
   for (const NodeDef& each : graph.node())
     if (each.name() == name) return each;
   ADD_FAILURE() << "no node " << name;
@@ -40,33 +40,33 @@ TEST(TextFunctionsTest, HashesAreOfAllTextsAndChosenThen) {
   const GraphDef graph =
       hoisted(R"(node { name: 'hash' op: 'StringToHashBucketFast' input: 'same' input: '^none'
       attr { key: 'num_buckets' value { i: 9 } } })");
-  EXPECT_EQ(node(graph, "hash").op(), "GatherNd");
-  EXPECT_THAT(node(graph, "hash").input(), ElementsAre("hash/of_all", "at", "^none"));
-  EXPECT_EQ(node(graph, "hash").attr().at("Tparams").type(), DT_INT64);
-  EXPECT_EQ(node(graph, "hash/of_all").op(), "StringToHashBucketFast");
-  EXPECT_EQ(node(graph, "hash/of_all").input(0), "texts");
-  EXPECT_EQ(node(graph, "hash/of_all").attr().at("num_buckets").i(), 9);
+  EXPECT_EQ(node_named(graph, "hash").op(), "GatherNd");
+  EXPECT_THAT(node_named(graph, "hash").input(), ElementsAre("hash/of_all", "at", "^none"));
+  EXPECT_EQ(node_named(graph, "hash").attr().at("Tparams").type(), DT_INT64);
+  EXPECT_EQ(node_named(graph, "hash/of_all").op(), "StringToHashBucketFast");
+  EXPECT_EQ(node_named(graph, "hash/of_all").input(0), "texts");
+  EXPECT_EQ(node_named(graph, "hash/of_all").attr().at("num_buckets").i(), 9);
 }
 
 TEST(TextFunctionsTest, LookupsKeepTheirTableAndDefault) {
   const GraphDef graph =
       hoisted(R"(node { name: 'found' op: 'LookupTableFindV2' input: 'table' input: 'chosen'
       input: 'default' attr { key: 'Tin' value { type: DT_STRING } } attr { key: 'Tout' value { type: DT_INT64 } } })");
-  EXPECT_THAT(node(graph, "found").input(), ElementsAre("found/of_all", "at"));
-  EXPECT_THAT(node(graph, "found/of_all").input(), ElementsAre("table", "texts", "default"));
+  EXPECT_THAT(node_named(graph, "found").input(), ElementsAre("found/of_all", "at"));
+  EXPECT_THAT(node_named(graph, "found/of_all").input(), ElementsAre("table", "texts", "default"));
 }
 
 TEST(TextFunctionsTest, TextsAreComparedByFingerprints) {
   const GraphDef graph = hoisted("");
-  EXPECT_THAT(node(graph, "is_there").input(), ElementsAre("texts/fingerprint", "none/fingerprint"));
-  EXPECT_EQ(node(graph, "is_there").attr().at("T").type(), DT_INT64);
-  EXPECT_EQ(node(graph, "texts/fingerprint").attr().at("num_buckets").i(), 0);
+  EXPECT_THAT(node_named(graph, "is_there").input(), ElementsAre("texts/fingerprint", "none/fingerprint"));
+  EXPECT_EQ(node_named(graph, "is_there").attr().at("T").type(), DT_INT64);
+  EXPECT_EQ(node_named(graph, "texts/fingerprint").attr().at("num_buckets").i(), 0);
 }
 
 TEST(TextFunctionsTest, ShapesAreThoseOfFingerprints) {
   const GraphDef graph = hoisted(R"(node { name: 'shape' op: 'Shape' input: 'texts'
       attr { key: 'T' value { type: DT_STRING } } })");
-  EXPECT_THAT(node(graph, "shape").input(), ElementsAre("texts/fingerprint"));
+  EXPECT_THAT(node_named(graph, "shape").input(), ElementsAre("texts/fingerprint"));
 }
 
 TEST(TextFunctionsTest, CrossesAreOfFingerprints) {
@@ -80,12 +80,12 @@ TEST(TextFunctionsTest, CrossesAreOfFingerprints) {
     return hoisted(text.replace(text.find("HASHED"), 6, is_hashed));
   };
   const GraphDef graph = with("true");
-  EXPECT_THAT(node(graph, "cross").input(),
+  EXPECT_THAT(node_named(graph, "cross").input(),
               ElementsAre("at", "cross/fingerprints", "size", "texts/fingerprint"));
-  EXPECT_THAT(node(graph, "cross/fingerprints").input(), ElementsAre("texts/fingerprint", "at"));
-  EXPECT_EQ(node(graph, "cross").attr().at("sparse_types").list().type(0), DT_INT64);
-  EXPECT_EQ(node(graph, "cross").attr().at("dense_types").list().type(0), DT_INT64);
-  EXPECT_THAT(node(with("false"), "cross").input(), ElementsAre("at", "same", "size", "texts"))
+  EXPECT_THAT(node_named(graph, "cross/fingerprints").input(), ElementsAre("texts/fingerprint", "at"));
+  EXPECT_EQ(node_named(graph, "cross").attr().at("sparse_types").list().type(0), DT_INT64);
+  EXPECT_EQ(node_named(graph, "cross").attr().at("dense_types").list().type(0), DT_INT64);
+  EXPECT_THAT(node_named(with("false"), "cross").input(), ElementsAre("at", "same", "size", "texts"))
       << "joined texts need the texts";
 }
 
