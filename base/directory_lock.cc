@@ -36,19 +36,22 @@ std::string name_in(int descriptor) {
 
 DirectoryLock::~DirectoryLock() {
   if (descriptor_ < 0) return;
-  const bool emptied = owns_ && ::ftruncate(descriptor_, 0) == 0;  // it names nobody who is gone
-  static_cast<void>(emptied);
+  if (owner_ == ::getpid()) {                               // else a fork's, whose parent goes on
+    const bool emptied = ::ftruncate(descriptor_, 0) == 0;  // it names nobody who is gone
+    static_cast<void>(emptied);
+    ::flock(descriptor_, LOCK_UN);  // closing it would leave the lock to forks that have it open
+  }
   ::close(descriptor_);
 }
 
 DirectoryLock::DirectoryLock(DirectoryLock&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
-      owns_(std::exchange(other.owns_, false)),
+      owner_(std::exchange(other.owner_, 0)),
       holder_(std::move(other.holder_)) {}
 
 DirectoryLock& DirectoryLock::operator=(DirectoryLock&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
-  std::swap(owns_, other.owns_);
+  std::swap(owner_, other.owner_);
   std::swap(holder_, other.holder_);
   return *this;
 }
@@ -69,7 +72,7 @@ bool DirectoryLock::take(const std::filesystem::path& directory) {
     holder_ = holder.empty() ? "another process" : holder.substr(0, holder.find(" ("));
     return false;
   }
-  owns_ = true;
+  owner_ = ::getpid();
   const std::string name = own_name();
   const bool written =
       ::ftruncate(descriptor, 0) == 0 && ::pwrite(descriptor, name.data(), name.size(), 0) >= 0;

@@ -3,6 +3,8 @@
 // value, movable.
 #pragma once
 
+#include <sys/types.h>
+
 #include <filesystem>
 #include <string>
 
@@ -23,7 +25,7 @@ class DirectoryLock {
 
  private:
   int descriptor_ = -1;
-  bool owns_ = false;
+  pid_t owner_ = 0;  // that has the lock by this; 0: none
   std::string holder_;
 };
 

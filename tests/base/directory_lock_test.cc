@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <memory>
 #include <utility>
 
 #include "base/error.h"
@@ -64,6 +65,36 @@ TEST(DirectoryLockTest, AnotherProcessIsNamed) {
   ::close(over[1]);
   ::waitpid(child, nullptr, 0);
   EXPECT_TRUE(lock.take(directory.path())) << "its lock has ended with it";
+}
+
+/// Loaders of data fork the process that trains, and live on.
+TEST(DirectoryLockTest, AForkNeitherEndsNorKeepsIt) {
+  const TempDir directory;
+  auto lock = std::make_unique<DirectoryLock>();
+  ASSERT_TRUE(lock->take(directory.path()));
+  int dropped[2], over[2];
+  ASSERT_EQ(::pipe(dropped), 0);
+  ASSERT_EQ(::pipe(over), 0);
+  const auto fork_it = [&](bool drops) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::close(over[1]);
+      if (drops) lock.reset();
+      char byte = 'd';
+      if (::write(dropped[1], &byte, 1) != 1) ::_exit(1);
+      ::_exit(::read(over[0], &byte, 1) == 0 ? 0 : 1);
+    }
+    char byte = 0;
+    EXPECT_EQ(::read(dropped[0], &byte, 1), 1);
+    return child;
+  };
+  const pid_t drops = fork_it(true), keeps = fork_it(false);
+  EXPECT_FALSE(others_get(directory.path())) << "of the parent, still";
+  lock.reset();
+  EXPECT_TRUE(others_get(directory.path())) << "although a fork lives";
+  ::close(over[1]);
+  ::waitpid(drops, nullptr, 0);
+  ::waitpid(keeps, nullptr, 0);
 }
 
 TEST(DirectoryLockTest, WithoutItsDirectoryThereIsNone) {
