@@ -8,9 +8,8 @@
 namespace braid {
 
 /// Cores that the scheduler may give this process: its affinity mask, and the quota of its control group, or
-/// of one that it is in, when that is less (a container's CPU limit, systemd's CPUQuota; rounded up). At
-/// least
-/// 1. Read anew at each call.
+/// of one that it is in, when that is less (a container's CPU limit, systemd's CPUQuota; rounded up). Never
+/// less than 1. Read anew at each call.
 int usable_cores();
 
 /// CPUs: the least quota of these groups and of all that they are in; infinity: none. `groups`: as

@@ -322,10 +322,11 @@ void check_home(const proto::Job& job, const JobChecker& check) {
                                     {"metrics.trace_file", metrics.trace_file()},
                                     {"metrics.steps_file", metrics.steps_file()},
                                     {"metrics.tensorboard_dir", metrics.tensorboard_dir()}})
-    check.require(path != "~" && !path.starts_with("~/"),
-                  fmt::format("{} '{}': a shell makes the home directory of ~ at the begin of a word alone; "
-                              "write $HOME, or ./~ for a directory of this name",
-                              field, path));
+    check.require(
+        path != "~" && !path.starts_with("~/"),
+        fmt::format("{} '{}': ~ is the home directory only where a shell reads it, at the beginning of a "
+                    "word; write out the path, or ./~ for a directory of this name",
+                    field, path));
 }
 
 void check_job(const proto::Job& job) {
