@@ -17,25 +17,28 @@ struct Kind {
 };
 
 constexpr std::string_view kGit = "version https://git-lfs.github.com/spec/";
+constexpr std::size_t kWord = 3;  // so short a beginning a text may have, too: a column "ORC"
+constexpr std::string_view kUtf16 = "text in UTF-16: write it in UTF-8, as iconv -f UTF-16 -t UTF-8 does";
 constexpr std::array kKinds{
-    Kind{"BZh", "the file is packed by bzip2: unpack it (gzip, zstd and lz4 are read)"},
+    Kind{"BZh", "packed by bzip2: unpack it (gzip, zstd and lz4 are read)"},
     Kind{"\xFD"
          "7zXZ",
-         "the file is packed by xz: unpack it (gzip, zstd and lz4 are read)"},
+         "packed by xz: unpack it (gzip, zstd and lz4 are read)"},
     Kind{"PK\x03\x04",
-         "the file is a zip archive, as .xlsx files are, too: unpack it, or save the table as CSV"},
-    Kind{"7z\xBC\xAF", "the file is a 7z archive: unpack it"},
-    Kind{"Rar!", "the file is a RAR archive: unpack it"},
-    Kind{"PAR1", "the file is Parquet: input.format: PARQUET"},
-    Kind{"ARROW1", "the file is Arrow's (Feather): write it as Parquet"},
-    Kind{"ORC", "the file is ORC: write it as Parquet"},
-    Kind{"Obj\x01", "the file is Avro: write it as Parquet"},
-    Kind{"\x89HDF", "the file is HDF5: write it as CSV, Parquet or NPY"},
-    Kind{"\x93NUMPY", "the file is an array of NumPy: input.format: NPY"},
-    Kind{"SQLite format 3", "the file is a database of SQLite: write its table as CSV"},
-    Kind{"%PDF", "the file is a PDF"},
-    Kind{"\x89PNG", "the file is an image"},
-    Kind{kGit, "the file is Git LFS's pointer to the data: git lfs pull fetches them"},
+         "a ZIP archive (.zip, .npz, .xlsx): unpack it, save the table as CSV, or write its arrays as .npy"},
+    Kind{"7z\xBC\xAF", "a 7z archive: unpack it"},
+    Kind{"Rar!", "a RAR archive: unpack it"},
+    Kind{"PAR1", "Parquet: input.format: PARQUET"},
+    Kind{"ARROW1", "an Arrow file (Feather): write it as Parquet, with pyarrow.parquet.write_table"},
+    Kind{"ORC",
+         "an ORC file: write it as Parquet, with pyarrow.orc.read_table and pyarrow.parquet.write_table"},
+    Kind{"Obj\x01", "an Avro file: write it as Parquet"},
+    Kind{"\x89HDF", "an HDF5 file: write its arrays as .npy, or its rows as Parquet"},
+    Kind{"\x93NUMPY", "an array of NumPy: input.format: NPY"},
+    Kind{"SQLite format 3", "a SQLite database: write its rows as CSV or Parquet"},
+    Kind{"%PDF", "a PDF"},
+    Kind{"\x89PNG", "an image"},
+    Kind{kGit, "Git LFS's pointer to the data: git lfs pull fetches them"},
 };
 
 bool begins_as(std::string_view text, std::string_view lower) {
@@ -57,7 +60,8 @@ bool digits(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-/// "6,72" -> "6.72", "1.234,5" and "1,234.5" -> "1234.5"; empty where it is none of these.
+/// "6,72" -> "6.72", "1.234,5" and "1,234.5" -> "1234.5", "1,234" -> "1.234 or 1234"; empty where it is none
+/// of these.
 std::string with_point(std::string_view text) {
   const bool minus = text.starts_with('-');
   const std::string_view number = text.substr(minus ? 1 : 0);
@@ -74,22 +78,32 @@ std::string with_point(std::string_view text) {
       return {};
   }
   if (whole.empty() || group == number[last]) return {};
-  return fmt::format("{}{}.{}", minus ? "-" : "", whole, number.substr(last + 1));
+  const std::string_view sign = minus ? "-" : "", rest = number.substr(last + 1);
+  std::string text_with_point = fmt::format("{}{}.{}", sign, whole, rest);
+  if (group == 0 && number[last] == ',' && whole.size() <= 3 && rest.size() == 3)  // of thousands, perhaps
+    text_with_point += fmt::format(" or {}{}{}", sign, whole, rest);
+  return text_with_point;
 }
 
 }  // namespace
 
-std::string foreign_kind(std::string_view head) {
+std::string_view foreign_format(std::string_view head) {
+  const bool has_zero = head.find('\0') != std::string_view::npos;
   for (const Kind& kind : kKinds)
-    if (head.starts_with(kind.begin)) return std::string(kind.what);
-  if (is_utf16(head)) return "the file is UTF-16: iconv -f UTF-16 -t UTF-8 makes UTF-8 of it";
+    if (head.starts_with(kind.begin) && (has_zero || kind.begin.size() > kWord)) return kind.what;
+  if (is_utf16(head)) return kUtf16;
   const auto first = head.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos) return {};
   const std::string_view text = head.substr(first);
   if (begins_as(text, "<!doctype") || begins_as(text, "<html") || begins_as(text, "<?xml"))
-    return "the file is a web page, or XML: perhaps what a server answered in place of the data";
-  if (text.starts_with("{\"") || text.starts_with("[{"))
-    return "the file is JSON: write it as CSV or Parquet";
+    return "a web page, or XML: perhaps what a server answered in place of the data";
+  if (text.starts_with("{\"") || text.starts_with("[{")) return "JSON: write it as CSV or Parquet";
+  return {};
+}
+
+std::string foreign_kind(std::string_view head) {
+  if (const std::string_view what = foreign_format(head); !what.empty())
+    return "the file is " + std::string(what);
   if (std::ranges::count(head, '\r') > 1 && head.find('\n') == std::string_view::npos)
     return "its lines end with carriage returns alone: tr '\\r' '\\n' makes lines of them";
   return {};

@@ -8,8 +8,11 @@
 
 namespace braid {
 
-/// "the file is UTF-16: iconv -f UTF-16 -t UTF-8 makes UTF-8 of it", from its first bytes, unpacked; empty
-/// where they are of no known kind.
+/// "text in UTF-16: write it in UTF-8, as iconv -f UTF-16 -t UTF-8 does", from a file's first bytes,
+/// unpacked; empty where they are of no known kind. Some kinds begin with letters alone ("ORC"), as text may.
+std::string_view foreign_format(std::string_view head);
+
+/// The same as a clause, "the file is text in UTF-16: ...", and of lines that end in an unusual way.
 std::string foreign_kind(std::string_view head);
 
 /// Of a CSV whose records have not `fields` fields between `separator`s: the separator that cuts them so, as

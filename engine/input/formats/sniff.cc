@@ -1,7 +1,6 @@
 #include "engine/input/formats/sniff.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <map>
 
@@ -124,41 +123,16 @@ bool holds_tfrecords(const std::filesystem::path& file) {
   return is_tfrecord_file(file) || name_says_tfrecord(file) || is_binary(read_head(file));
 }
 
-namespace {
-
-/// Files of other programs, by what they begin with, and what to do with them.
-void refuse_other_formats(const std::filesystem::path& file, std::string_view head) {
-  using namespace std::string_view_literals;
-  static constexpr std::array<std::array<std::string_view, 2>, 9> kOthers{{
-      {"ARROW1"sv, "an Arrow file (Feather): write it as Parquet, with pyarrow.parquet.write_table"},
-      {"ORC"sv,
-       "an ORC file: write it as Parquet, with pyarrow.orc.read_table and pyarrow.parquet.write_table"},
-      {"Obj\x01"sv, "an Avro file: write it as Parquet"},
-      {"\x89HDF\r\n"sv, "an HDF5 file: write its arrays as .npy, or its rows as Parquet"},
-      {"SQLite format 3\0"sv, "a SQLite database: write its rows as CSV or Parquet"},
-      {"PK\x03\x04"sv, "a ZIP archive (.zip, .npz, .xlsx): unpack it, or write its arrays as .npy"},
-      {"\xFF\xFE"sv, "text in UTF-16: write it in UTF-8, as iconv -f UTF-16 -t UTF-8 does"},
-      {"\xFE\xFF"sv, "text in UTF-16: write it in UTF-8, as iconv -f UTF-16 -t UTF-8 does"},
-      {"BZh"sv, "packed by bzip2: gzip, zstd and lz4 are read"},
-  }};
-  for (const auto& [begin, what] : kOthers)
-    if (head.starts_with(begin)) throw InvalidArgument("'" + file.string() + "' is " + std::string(what));
-}
-
-}  // namespace
-
 FileFormat sniff_format(const std::filesystem::path& file, std::string_view comment) {
   if (is_tfrecord_file(file)) return FileFormat::TfRecord;
   const std::string head = read_head(file);
-  refuse_other_formats(file, head);
   if (head.starts_with("PAR1")) return FileFormat::Parquet;
   const bool packed_nothing = head.empty() && file != "-" && stamp_of(file).size > 0;
   if (head.empty() && !packed_nothing && !name_says_tfrecord(file) && !name_says_piece(file))
     throw InvalidArgument("'" + file.string() + "' is empty: nothing says what format it has");
   if (is_idx(head)) return FileFormat::Idx;
-  if (is_binary(head) && !name_says_tfrecord(file))
-    if (const std::string kind = foreign_kind(head); !kind.empty())
-      throw InvalidArgument("'" + file.string() + "': " + kind);
+  if (const std::string_view what = foreign_format(head); !what.empty() && is_binary(head))
+    throw InvalidArgument("'" + file.string() + "' is " + std::string(what));
   if (head.empty() || name_says_tfrecord(file) || is_binary(head)) return FileFormat::TfRecord;
   const TextShape shape = text_shape(head, comment);
   const std::string_view text = without_byte_order_mark(head);

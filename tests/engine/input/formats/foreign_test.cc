@@ -23,6 +23,7 @@ TEST(ForeignTest, NumbersOfOtherCountriesSayHowToWriteThem) {
   EXPECT_EQ(not_a_number("6,72"),
             "'6,72' is not a number here: write 6.72, with a point and without separators of thousands");
   EXPECT_THAT(not_a_number("-1.234,5"), HasSubstr("write -1234.5,"));
+  EXPECT_THAT(not_a_number("1,234"), HasSubstr("write 1.234 or 1234,")) << "nobody knows which";
   EXPECT_THAT(not_a_number("1,234,567.25"), HasSubstr("write 1234567.25,"));
   EXPECT_THAT(not_a_number("NA"), HasSubstr("a number that is missing is an empty field or '?'"));
   EXPECT_EQ(not_a_number("NA", false), "'NA' is not a number") << "of a label, say";
@@ -63,12 +64,15 @@ TEST_F(ForeignFileTest, AreToldByTheirKind) {
   const std::pair<std::string, const char*> files[] = {
       {fmt::format("\xFF\xFE{0}{0}", row), "UTF-16"},
       {fmt::format("{0}{0}{0}", row), "UTF-16"},
-      {"BZh91AY&SY12\n3\n", "bzip2"},
+      {std::string("BZh91AY&SY\0"
+                   "12\n3\n",
+                   16),
+       "bzip2"},
       {std::string("\xFD"
                    "7zXZ\0\n1\n",
                    9),
        "xz"},
-      {"PK\x03\x04 12\n3\n", "zip archive"},
+      {"PK\x03\x04 12\n3\n", "ZIP archive"},
       {"PAR1 12\n3\n", "input.format: PARQUET"},
       {"version https://git-lfs.github.com/spec/v1\noid sha256:a\nsize 12\n", "git lfs pull"},
       {"<!DOCTYPE html>\n<html>\n", "web page"},
@@ -91,6 +95,7 @@ TEST_F(ForeignFileTest, OrdinaryMistakesAreNotTakenForThem) {
               AllOf(HasSubstr("expected 3 fields, got 2"), Not(HasSubstr(": the"))));
   EXPECT_EQ(foreign_kind("age,city,y\n1,Rome,1\n"), "");
   EXPECT_EQ(foreign_kind(""), "");
+  EXPECT_EQ(foreign_kind("ORC,BZh,y\n1,Rome,1\n"), "") << "names of columns";
   EXPECT_EQ(foreign_kind("Z\xC3\xBCrich,1\n"), "");
 }
 

@@ -75,16 +75,18 @@ TEST_F(RecordFileTest, FilesOfOtherProgramsAreToldWhatTheyAre) {
     EXPECT_ERROR(sniff_format(file), InvalidArgument, HasSubstr("other' is " + what));
   };
   refused("ARROW1\0\0..."s, "an Arrow file (Feather): write it as Parquet");
-  refused("ORC..."s, "an ORC file");
-  refused("Obj\x01..."s, "an Avro file");
-  refused("\x89HDF\r\n..."s, "an HDF5 file");
+  refused("ORC\0..."s, "an ORC file");
+  refused("Obj\x01\0..."s, "an Avro file");
+  refused("\x89HDF\r\n\x1A\n\0..."s, "an HDF5 file");
   refused("SQLite format 3\0..."s, "a SQLite database");
-  refused("PK\x03\x04..."s, "a ZIP archive (.zip, .npz, .xlsx)");
+  refused("PK\x03\x04\0..."s, "a ZIP archive (.zip, .npz, .xlsx)");
   refused(
       "\xFF\xFE"
       "a\0,\0"s,
       "text in UTF-16");
-  refused("BZh91AY..."s, "packed by bzip2");
+  refused("BZh91AY&SY\0..."s, "packed by bzip2");
+  EXPECT_EQ(sniff_format(write("text", "ORC,BZh\n1,2\n")), FileFormat::Csv)
+      << "a column may have such a name";
 }
 
 TEST_F(RecordFileTest, CsvColumnsHaveNamesAndTypes) {
