@@ -325,7 +325,8 @@ void check_home(const proto::Job& job, const JobChecker& check) {
     check.require(
         path != "~" && !path.starts_with("~/"),
         fmt::format("{} '{}': ~ is the home directory only where a shell reads it, at the beginning of a "
-                    "word; write out the path, or ./~ for a directory of this name",
+                    "word; on a command line write $HOME, in a job the whole path, or ./~ for a directory of "
+                    "this name",
                     field, path));
 }
 
