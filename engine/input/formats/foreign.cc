@@ -111,6 +111,7 @@ std::string foreign_kind(std::string_view head) {
 
 std::string other_separator(std::string_view head, std::string_view comment, char separator,
                             std::size_t fields) {
+  if (text_shape(head, comment, separator).fields == fields) return {};  // but for some of its lines
   for (const char other : std::string_view(",;\t|"))
     if (other != separator && fields > 1 && text_shape(head, comment, other).fields == fields)
       return fmt::format("its lines have {} fields between {}: input.csv.separator: \"{}\"", fields,
