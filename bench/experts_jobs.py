@@ -81,13 +81,13 @@ def settings(args, way):
     return words
 
 
-def run(args, job, folder, way, more=()):
+def run(args, job, folder, way):
     """The leader's result, the losses of its steps, and its steady rate; dropped choices of all workers."""
     command = [args.braid]
     if way != "LOCAL":
         command += ["launch", "--workers", str(args.workers), "--"]
     command += ["train", "--job", job, "--set", f"metrics.steps_file={folder}/steps-%r.jsonl"]
-    done = subprocess.run(command + settings(args, way) + list(more), capture_output=True, text=True, timeout=1800,
+    done = subprocess.run(command + settings(args, way), capture_output=True, text=True, timeout=1800,
                           env={**os.environ, "BRAID_PROGRESS": "off"})
     if done.returncode != 0:
         raise SystemExit(f"{way}: exit code {done.returncode}\n{done.stderr[-3000:]}")

@@ -61,7 +61,10 @@ def whole_steps(slices):
 
 
 def profile(path):
-    slices, steps, time = whole_steps(longest_window(slices_of(path)))
+    return profile_of(*whole_steps(longest_window(slices_of(path))))
+
+
+def profile_of(slices, steps, time):
     compute = union([(b, e) for b, e, track, _ in slices if track.startswith("compute")])
     comm = union([(b, e) for b, e, track, _ in slices if track == "comm"])
     nodes = collections.Counter()

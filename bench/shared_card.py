@@ -110,11 +110,15 @@ def inference(args, env, graph, outputs):
 def results_of(args, running):
     """Of all of them, which end before this does."""
     results, failed = [], None
-    for process in running:
-        try:
-            results.append(result_of(args, process))
-        except Failed as error:
-            failed = error
+    try:
+        for process in running:
+            try:
+                results.append(result_of(args, process))
+            except Failed as error:
+                failed = error
+    finally:
+        for process in running:
+            process.kill()  # of those that have ended nothing
     if failed:
         raise failed
     return results

@@ -14,18 +14,18 @@ import pipeline_parts
 
 
 def kind_of(name):
-    """Nodes of all layers and micro-batches alike."""
+    """Nodes of all layers and micro-batches alike, and streams of a kind."""
     return re.sub(r"\d+", "*", name)
 
 
 def show(path, most):
     slices, steps, time = pipeline_parts.whole_steps(pipeline_parts.longest_window(pipeline_parts.slices_of(path)))
-    whole = pipeline_parts.profile(path)
+    whole = pipeline_parts.profile_of(slices, steps, time)
     print(f"{path}: {steps} steps of {whole['step_ms']:.3f} ms, compute {whole['busy_ms']:.3f}, comm {whole['comm_ms']:.3f}, "
           f"of that beside compute {whole['beside_ms']:.3f}")
     spent, count = collections.Counter(), collections.Counter()
     for begin, end, track, name in slices:
-        key = (re.sub(r"\d+", "*", track), kind_of(name))
+        key = (kind_of(track), kind_of(name))
         spent[key] += end - begin
         count[key] += 1
     for (track, name), us in spent.most_common(most):
