@@ -2,9 +2,9 @@
 // rows a worker has a variable with room for some, "ps_home/<table>", whose rows ids are turned into. The
 // job's only worker is the home of all rows; lookups, gradients and updates are those of one process:
 //
-//   ids -> PsKeys (in the stage) -> PsHomeRows -> PsHomeArrive -> PsHomeSwap -> rows of ids -> gathers,
-//   updates
-//                                                                      └────── PsHomeLeave
+//   ids -> PsKeys (in the stage) -> PsHomeRows -> PsHomeArrive
+//       -> PsHomeSwap -> rows of ids -> gathers, updates
+//               └────── PsHomeLeave
 //
 // Several workers are each the home of the rows of their part, as under HYBRID with plan ROW, whose exchanges
 // of rows and gradients they have (hybrid_rewrite.h). The ids of all workers come before the step runs:
