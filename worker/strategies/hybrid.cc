@@ -225,7 +225,8 @@ class HybridStrategy : public ServedStrategy {
 
   void make_plan(const TrainingGraph& training, const std::vector<VariableGradient>& gradients) {
     tables_ = list_tables(training, gradients, optimizers_, peers_);
-    if (job_.runtime().precision() == proto::Runtime::BF16)
+    const proto::Runtime::Precision precision = job_.runtime().precision();
+    if (precision == proto::Runtime::BF16 || precision == proto::Runtime::FP16)
       for (PlannedTable& table : tables_) table.number_bytes = 2;
     const WaitContext wait =
         wait_for_leader_ ? *wait_for_leader_

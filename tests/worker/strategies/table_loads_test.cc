@@ -40,6 +40,11 @@ TEST(TableLoadsTest, AWholeTablesBytesAreThoseThatTravel) {
   EXPECT_EQ(load.owner.memory_bytes, 1000000 * 16 * 2 * 4);
   table.bags = 0;
   EXPECT_EQ(load_of(card_costs("H100"), table, TablePlan::Table, true).owner[RowsOut], 3 * 600 * 64);
+  table.number_bytes = 2;
+  const TableLoad halves = load_of(card_costs("H100"), table, TablePlan::Table, true);
+  EXPECT_EQ(halves.owner[RowsOut], 3 * 600 * 32);
+  EXPECT_EQ(halves.owner[GradientsIn], 3 * 600 * 32);
+  EXPECT_EQ(halves.owner.memory_bytes, load.owner.memory_bytes) << "rows are floats";
 }
 
 TEST(TableLoadsTest, ByColumnsEachWorkerHasItsPartOfWhatTheOwnerHad) {
