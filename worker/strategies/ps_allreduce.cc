@@ -87,8 +87,8 @@ class PsAllReduceStrategy : public CollectiveStrategy {
     tables_.end_step(step);
   }
   void refresh_variables(const WaitContext& wait) override {
-    write_back(wait);
-    tables_.refresh(wait);
+    if (service_) write_back(wait);
+    tables_.refresh(wait);  // brings back this worker's rows itself
   }
   void meet_at_border(const WaitContext& wait) override {
     if (!service_) return;
@@ -184,12 +184,10 @@ class PsAllReduceStrategy : public CollectiveStrategy {
       service_.emplace(link_->communicator, [this](const WaitContext& wait) { tables_.write_back(wait); });
   }
 
-  /// The leader asks the others for it, too.
+  /// The servers have the rows of all workers: the leader asks the others for theirs.
   void write_back(const WaitContext& wait) {
-    if (service_ && peers_.leader())
-      service_->flush(wait);
-    else if (!service_)
-      tables_.write_back(wait);
+    if (!service_) return tables_.write_back(wait);
+    if (peers_.leader()) service_->flush(wait);
   }
 
   const bool fills_;
