@@ -23,6 +23,7 @@
 #include "engine/rewrite/passes.h"
 #include "engine/rewrite/region_parts.h"
 #include "engine/rewrite/region_program.h"
+#include "engine/rewrite/reshape_node.h"
 #include "engine/rewrite/rule.h"
 
 namespace braid {
@@ -31,20 +32,6 @@ namespace {
 using attention::HeadParts;
 
 constexpr std::size_t kHeads = 3;  // queries, keys, values; or their gradients
-
-Node reshape(Rewrite& r, const Node& like, ValueRef value, const Shape& shape) {
-  Node sizes = like;
-  sizes.op = &OpRegistry::global().require("Const");
-  sizes.inputs.clear();
-  sizes.attrs = {
-      {"dtype", DType::Int64},
-      {"value", Tensor::from<std::int64_t>({static_cast<std::int64_t>(shape.rank())}, shape.dims())}};
-  Node node = like;
-  node.op = &OpRegistry::global().require("Reshape");
-  node.attrs = {};
-  node.inputs = {value, {add_node(r.graph, std::move(sizes), like.name + "/sizes"), 0}};
-  return node;
-}
 
 /// Heads of a value [n, more heads, d].
 struct Part {
@@ -121,7 +108,7 @@ class AttentionParts {
   ValueRef as_heads(const Node& like, ValueRef value, const Shape& shape) {
     Node view = like;
     view.inputs.clear();
-    return {add_node(graph_, reshape(rewrite_, view, value, shape), like.name + "/parts"), 0};
+    return {add_node(graph_, reshape_node(graph_, view, value, shape), like.name + "/parts"), 0};
   }
 
   /// What a join is made of: gradients of one node, each where it begins, and the rest.
@@ -196,7 +183,7 @@ class AttentionParts {
     if (is_half(join.outputs[0].dtype)) made.attrs.set(kHalfOutputs, std::vector<std::int64_t>{0});
     const NodeId written = add_node(graph_, std::move(made), graph_.node(found->gradient).name + "/joined");
     take_place(plan_, found->gradient, written);
-    replace(plan_, id, reshape(rewrite_, join, {written, 0}, join.outputs[0].shape), "/joined");
+    replace(plan_, id, reshape_node(graph_, join, {written, 0}, join.outputs[0].shape), "/joined");
     return 1;
   }
 

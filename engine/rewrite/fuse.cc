@@ -16,6 +16,7 @@
 
 #include "engine/fusion/rules.h"
 #include "engine/rewrite/horizontal_fusion.h"
+#include "engine/rewrite/reshape_node.h"
 #include "engine/rewrite/rule.h"
 
 namespace braid {
@@ -267,18 +268,6 @@ std::optional<ImageLayer> find_sequence_layer(const Rewrite& r, const Match& mat
   return layer;
 }
 
-/// The shape of what the node makes, as a constant.
-ValueRef sizes_of(Rewrite& r, NodeId id) {
-  const Shape shape = r.node(id).outputs[0].shape;
-  Node sizes = r.node(id);
-  sizes.op = &OpRegistry::global().require("Const");
-  sizes.inputs.clear();
-  sizes.attrs = {
-      {"dtype", DType::Int64},
-      {"value", Tensor::from<std::int64_t>({static_cast<std::int64_t>(shape.rank())}, shape.dims())}};
-  return {add_node(r.graph, std::move(sizes), r.node(id).name + "/sizes"), 0};
-}
-
 void build_sequence_layer(Rewrite& r, const Match& match, const ImageLayer& layer) {
   const NodeId view = match[1];
   Node fused = r.node(match[2]);
@@ -286,10 +275,7 @@ void build_sequence_layer(Rewrite& r, const Match& match, const ImageLayer& laye
   fused.attrs.set("relu", layer.relu);
   fused.inputs.push_back(r.node(layer.bias_add).inputs[1]);
   if (layer.other) {
-    Node added = r.node(view);
-    added.op = &OpRegistry::global().require("Reshape");
-    added.attrs = {};
-    added.inputs = {*layer.other, sizes_of(r, match[2])};
+    Node added = reshape_node(r.graph, r.node(view), *layer.other, fused.outputs[0].shape);
     fused.inputs.push_back({add_node(r.graph, std::move(added), r.node(layer.last).name + "/added"), 0});
   }
   const NodeId made = add_node(r.graph, std::move(fused), r.node(layer.last).name + "/layer");

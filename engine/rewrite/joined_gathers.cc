@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/ir/tensor.h"
+#include "engine/rewrite/reshape_node.h"
 #include "engine/rewrite/rule.h"
 
 namespace braid {
@@ -36,13 +37,6 @@ ValueRef add(Rewrite& r, const Node& like, const char* op, std::vector<ValueRef>
   node.inputs = std::move(inputs);
   node.attrs = std::move(attrs);
   return {add_node(r.graph, std::move(node), like.name + suffix), 0};
-}
-
-ValueRef sizes(Rewrite& r, const Node& like, const Shape& shape) {
-  return add(r, like, "Const", {},
-             {{"dtype", DType::Int64},
-              {"value", Tensor::from<std::int64_t>({static_cast<std::int64_t>(shape.rank())}, shape.dims())}},
-             "/sizes");
 }
 
 /// Numbers side by side: [batch, count, lists].
@@ -92,11 +86,8 @@ void build_join(Rewrite& r, const Match& match) {
   const ValueRef gathered =
       add(r, join, "braid.BatchGather", {first.inputs[0], packed(r, join, lists), first.inputs[2]},
           first.attrs, "/slices");
-  Node view = join;
-  view.op = &OpRegistry::global().require("Reshape");
-  view.inputs = {gathered, sizes(r, join, join.outputs[0].shape)};
-  view.attrs = {};
-  const NodeId made = replace(r.plan, match[0], std::move(view), "/rows");
+  const NodeId made =
+      replace(r.plan, match[0], reshape_node(r.graph, join, gathered, join.outputs[0].shape), "/rows");
   for (std::size_t i = 0; i + 1 < join.inputs.size(); ++i) take_place(r.plan, join.inputs[i].node, made);
 }
 
@@ -143,7 +134,8 @@ void build_sum(Rewrite& r, const Match& match, const std::vector<ValueRef>& part
   dims.push_back(whole[whole.rank() - 1] / std::ssize(parts));
   std::vector<ValueRef> lists;
   for (const ValueRef part : parts) lists.push_back(r.node(part.node).inputs[1]);
-  const ValueRef apart = add(r, sum, "Reshape", {dy, sizes(r, sum, Shape(std::move(dims)))}, {}, "/slices");
+  const ValueRef apart{
+      add_node(r.graph, reshape_node(r.graph, sum, dy, Shape(std::move(dims))), sum.name + "/slices"), 0};
   // The first one becomes the whole, as what gives its shape may be there no more.
   const ValueRef numbers = packed(r, sum, lists), made = parts[0];
   Node& whole_sum = r.graph.mutable_node(made.node);

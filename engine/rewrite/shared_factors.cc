@@ -20,6 +20,7 @@
 
 #include "engine/ir/op.h"
 #include "engine/rewrite/passes.h"
+#include "engine/rewrite/reshape_node.h"
 #include "engine/rewrite/swapped_axes.h"
 
 namespace braid {
@@ -133,19 +134,6 @@ class SharedFactors {
     return own_axes(to, from);
   }
 
-  static Node reshape(Rewrite& r, const Node& like, ValueRef value, const Shape& shape) {
-    const auto rank = static_cast<std::int64_t>(shape.rank());
-    Node sizes = like;
-    sizes.op = &OpRegistry::global().require("Const");
-    sizes.inputs.clear();
-    sizes.attrs = {{"dtype", DType::Int64}, {"value", Tensor::from<std::int64_t>({rank}, shape.dims())}};
-    Node node = like;
-    node.op = &OpRegistry::global().require("Reshape");
-    node.attrs = {};
-    node.inputs = {value, {add_node(r.graph, std::move(sizes), like.name + "/sizes"), 0}};
-    return node;
-  }
-
   /// The value with its leading axes behind the first `own` joined to its rows; those who read it share this.
   ValueRef joined(Rewrite& r, const Node& like, ValueRef value, int own) {
     const Shape& from = r.graph.info(value).shape;
@@ -158,7 +146,7 @@ class SharedFactors {
     if (to == from) return value;
     auto& made = joined_[{value, to.rank()}];
     if (made.node != kNoNode && together(r.node(made.node), like)) return made;
-    made = {add_node(r.graph, reshape(r, like, value, to), like.name + "/rows"), 0};
+    made = {add_node(r.graph, reshape_node(r.graph, like, value, to), like.name + "/rows"), 0};
     return made;
   }
 
@@ -178,7 +166,8 @@ class SharedFactors {
   void build_product(Rewrite& r, const Match& match, int own) {
     const Node product = r.node(match[0]);
     const NodeId made = add_node(r.graph, product_of_rows(r, product, own), product.name + "/of_rows");
-    replace(plan_, product.id, reshape(r, product, {made, 0}, product.outputs[0].shape), "/matrices");
+    replace(plan_, product.id, reshape_node(r.graph, product, {made, 0}, product.outputs[0].shape),
+            "/matrices");
   }
 
   void build_sum(Rewrite& r, const Match& match, int own) {
@@ -189,7 +178,7 @@ class SharedFactors {
       return;
     }
     const ValueRef rows{add_node(r.graph, std::move(made), product.name + "/of_rows"), 0};
-    replace(plan_, sum.id, reshape(r, sum, rows, sum.outputs[0].shape), "/matrices");
+    replace(plan_, sum.id, reshape_node(r.graph, sum, rows, sum.outputs[0].shape), "/matrices");
   }
 
   Plan& plan_;

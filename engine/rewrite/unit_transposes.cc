@@ -1,6 +1,9 @@
 #include "engine/rewrite/unit_transposes.h"
 
+#include <utility>
+
 #include "engine/ir/tensor.h"
+#include "engine/rewrite/reshape_node.h"
 #include "engine/rewrite/rule.h"
 
 namespace braid {
@@ -22,19 +25,12 @@ bool keeps_order(const Rewrite& r, const Match& match) {
 }
 
 void make_view(Rewrite& r, const Match& match) {
-  const Node& old = r.node(match[0]);
-  const Shape shape = old.outputs[0].shape;
-  Node sizes = old;
-  sizes.op = &OpRegistry::global().require("Const");
-  sizes.inputs.clear();
-  sizes.attrs = {
-      {"dtype", DType::Int64},
-      {"value", Tensor::from<std::int64_t>({static_cast<std::int64_t>(shape.rank())}, shape.dims())}};
-  const ValueRef made{add_node(r.graph, std::move(sizes), old.name + "/sizes"), 0};
+  const Node old = r.node(match[0]);
+  Node view = reshape_node(r.graph, old, old.inputs[0], old.outputs[0].shape);
   Node& node = r.graph.mutable_node(match[0]);
-  node.op = &OpRegistry::global().require("Reshape");
-  node.attrs = {};
-  node.inputs[1] = made;
+  node.op = view.op;
+  node.attrs = std::move(view.attrs);
+  node.inputs = std::move(view.inputs);
 }
 
 }  // namespace
