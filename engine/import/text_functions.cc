@@ -65,9 +65,12 @@ class Hoisting {
   /// The GatherNd of texts that gives this value, perhaps by way of Identity.
   const NodeDef* chosen_texts(const std::string& value) const {
     const NodeDef* node = find(value);
-    while (node && node->op() == "Identity" && node->input_size() > 0) node = find(node->input(0));
+    for (int passed = 0; node && node->op() == "Identity" && node->input_size() > 0; ++passed) {
+      if (passed > graph_.node_size()) return nullptr;  // a circle, which import refuses
+      node = find(node->input(0));
+    }
     const bool is_choice = node && node->op() == "GatherNd" && type_of(*node, "Tparams") == DT_STRING;
-    return is_choice ? node : nullptr;
+    return is_choice && data_inputs(*node).size() == 2 ? node : nullptr;
   }
 
   std::string fresh(const std::string& wanted) {
@@ -120,12 +123,12 @@ class Hoisting {
 
   void cross_fingerprints(int place) {
     const NodeDef cross = graph_.node(place);
-    const auto hashed = cross.attr().find("hashed_output");
-    if (hashed == cross.attr().end() || !hashed->second.b()) return;
+    const auto hashed = cross.attr().find("hashed_output"), n = cross.attr().find("N");
+    if (hashed == cross.attr().end() || !hashed->second.b() || n == cross.attr().end()) return;
     std::vector<std::string> inputs = data_inputs(cross);
-    const auto count = static_cast<std::size_t>(cross.attr().at("N").i());
+    if (n->second.i() < 0 || n->second.i() > std::ssize(inputs) / 3) return;
+    const auto count = static_cast<std::size_t>(n->second.i());
     const std::size_t dense = 3 * count;
-    if (inputs.size() < dense) return;
     auto sparse_types = cross.attr().find("sparse_types"), dense_types = cross.attr().find("dense_types");
     AttrValue sparse = sparse_types == cross.attr().end() ? AttrValue() : sparse_types->second;
     AttrValue denses = dense_types == cross.attr().end() ? AttrValue() : dense_types->second;

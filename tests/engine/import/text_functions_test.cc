@@ -89,5 +89,25 @@ TEST(TextFunctionsTest, CrossesAreOfFingerprints) {
       << "joined texts need the texts";
 }
 
+TEST(TextFunctionsTest, WhatIsNoGraphIsLeftToImport) {
+  const std::string of_chosen =
+      R"(node { name: 'cross' op: 'SparseCross' input: 'at' input: 'chosen' input: 'size'
+      attr { key: 'hashed_output' value { b: true } } attr { key: 'N' value { i: COUNT } }
+      attr { key: 'sparse_types' value { list { type: DT_STRING } } } })";
+  for (const char* const count : {"-1", "2", "6148914691236517206"}) {
+    std::string text = of_chosen;
+    const GraphDef graph = hoisted(text.replace(text.find("COUNT"), 5, count));
+    EXPECT_THAT(node(graph, "cross").input(), ElementsAre("at", "chosen", "size")) << count;
+  }
+  const GraphDef graph = hoisted(R"(
+      node { name: 'a' op: 'Identity' input: 'b' } node { name: 'b' op: 'Identity' input: 'a' }
+      node { name: 'less' op: 'GatherNd' input: 'texts' attr { key: 'Tparams' value { type: DT_STRING } } }
+      node { name: 'cross' op: 'SparseCross' attr { key: 'hashed_output' value { b: true } } }
+      node { name: 'of_circle' op: 'StringToHashBucketFast' input: 'a' }
+      node { name: 'of_less' op: 'StringToHashBucketFast' input: 'less' })");
+  EXPECT_EQ(node(graph, "of_circle").op(), "StringToHashBucketFast");
+  EXPECT_EQ(node(graph, "of_less").op(), "StringToHashBucketFast");
+}
+
 }  // namespace
 }  // namespace braid
