@@ -29,11 +29,13 @@ ValueRef made_as(const Plan& plan, ValueRef value) {
 
 /// Whether all elements are zero and known, such as the bias that PyTorch's exporter gives a convolution that
 /// has none. An element -0 that it is added to becomes 0 in the node, and stays -0 without it.
-bool is_zero(const Graph& graph, ValueRef value) {
+bool is_zero(const Plan& plan, ValueRef value) {
   static const std::set<std::string_view> kCopies{"BroadcastTo", "Reshape", "Identity"};
-  const Tensor* known = graph.known_value(value);
+  const Graph& graph = plan.program.graph;
   const Node& node = graph.node(value.node);
-  if (!known) return kCopies.contains(node.op->name) && is_zero(graph, node.inputs[0]);
+  if (plan.is_fed(node)) return false;
+  const Tensor* known = graph.known_value(value);
+  if (!known) return kCopies.contains(node.op->name) && is_zero(plan, node.inputs[0]);
   if (known->dtype() != DType::Float32) return false;
   const auto numbers = known->data<float>();
   return std::all_of(numbers.begin(), numbers.end(), [](float x) { return x == 0; });
@@ -42,7 +44,7 @@ bool is_zero(const Graph& graph, ValueRef value) {
 /// The input whose value the node has, or -1.
 int same_as_input(const Plan& plan, const Node& node) {
   static const std::set<std::string_view> kSums{"AddV2", "Add", "BiasAdd"};
-  if (kSums.contains(node.op->name) && is_zero(plan.program.graph, node.inputs[1])) return 0;
+  if (kSums.contains(node.op->name) && is_zero(plan, node.inputs[1])) return 0;
   if (kChoices.contains(node.op->name) && made_as(plan, node.inputs[1]) == made_as(plan, node.inputs[2]))
     return 1;
   return node.op->same_shape_identity;

@@ -218,6 +218,16 @@ TEST_F(OtherFormsTest, ColumnsThatDifferStayApart) {
   EXPECT_EQ(count_ops(*checked(values), "AddV2"), 3);
 }
 
+TEST_F(OtherFormsTest, AZeroThatIsAddedIsGoneUnlessItIsFed) {
+  const Output x = placeholder("x", random_floats({2, 3}, 1));
+  const Output zero = b_.op("Identity", {b_.constant(Tensor::zeros(DType::Float32, {3}))});
+  const Output sum = b_.op("Tanh", {b_.add(x, zero)});
+  EXPECT_EQ(count_ops(*checked({sum}), "AddV2"), 0);
+  feeds_.emplace(zero.name(), random_floats({3}, 2));
+  specs_.push_back({zero.name(), DType::Float32, {3}});
+  EXPECT_EQ(count_ops(*checked({sum}), "AddV2"), 1);
+}
+
 TEST_F(OtherFormsTest, AMiddleAxisHasItsConstantsAlongIt) {
   const Output x = placeholder("x", random_floats({2, 3, 4}, 3));
   std::vector<Output> scaled;
