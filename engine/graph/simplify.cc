@@ -50,20 +50,12 @@ int same_as_input(const Plan& plan, const Node& node) {
   return node.op->same_shape_identity;
 }
 
-/// Whether the op repeats smaller operands itself.
-bool repeats_operands(const OpDef& op) {
-  static const std::set<std::string_view> kOps{"Add",       "AddV2",   "Sub",      "Mul",          "RealDiv",
-                                               "Maximum",   "Minimum", "Greater",  "GreaterEqual", "Less",
-                                               "LessEqual", "Equal",   "NotEqual", "SelectV2"};
-  return kOps.contains(op.name);
-}
-
 /// Operands that are repeated to the node's shape in front of it, as zeros_like and expand are, are read as
-/// they were, where the others have this shape.
+/// they were, where the op broadcasts and the others have this shape.
 void read_unrepeated(Plan& plan, NodeId id) {
   static const std::set<std::string_view> kRepeats{"BroadcastTo"};
   Graph& graph = plan.program.graph;
-  if (!repeats_operands(*graph.node(id).op)) return;
+  if (graph.node(id).op->traits.batching != Batching::Broadcasting) return;
   for (std::size_t i = 0; i < graph.node(id).inputs.size(); ++i) {
     const Node& node = graph.node(id);
     const Node& before = graph.node(node.inputs[i].node);

@@ -228,6 +228,15 @@ TEST_F(OtherFormsTest, AZeroThatIsAddedIsGoneUnlessItIsFed) {
   EXPECT_EQ(count_ops(*checked({sum}), "AddV2"), 1);
 }
 
+TEST_F(OtherFormsTest, WhatIsRepeatedForAnOpThatBroadcastsIsReadAsItWas) {
+  const Output x = placeholder("x", random_floats({2, 3}, 1)), y = placeholder("y", random_floats({3}, 2));
+  const Output wide = b_.op("BroadcastTo", {y, ints({2, 3})});
+  for (const char* const op : {"Mul", "SquaredDifference", "GreaterEqual"})
+    EXPECT_EQ(count_ops(*checked({b_.reshape(b_.op(op, {x, wide}), {6})}), "BroadcastTo"), 0) << op;
+  EXPECT_EQ(count_ops(*checked({b_.reshape(b_.add(x, b_.op("Maximum", {y, wide})), {6})}), "BroadcastTo"), 1)
+      << "the shape is of what is repeated alone";
+}
+
 TEST_F(OtherFormsTest, AMiddleAxisHasItsConstantsAlongIt) {
   const Output x = placeholder("x", random_floats({2, 3, 4}, 3));
   std::vector<Output> scaled;
