@@ -2,6 +2,7 @@
 
 import copy
 import math
+import numbers
 import re
 import warnings
 
@@ -20,11 +21,13 @@ class Factors:
     number * every and those behind it."""
 
     def __init__(self, of, every=1):
+        if every != "epoch" and not (isinstance(every, numbers.Integral) and every >= 1):
+            raise _braid.InvalidArgument(f"schedule(..., every={every!r}): a number of steps of at least 1, or \"epoch\"")
         self.of, self.every, self._made = of, every, []
 
     def rates(self, steps, steps_per_epoch):
-        """(the factors of so many steps, the steps that each of them is for)."""
-        every = steps_per_epoch if self.every == "epoch" else int(self.every)
+        """(the factors of so many steps, the steps that each of them is for). steps_per_epoch(): their number."""
+        every = steps_per_epoch() if self.every == "epoch" else int(self.every)
         wanted = max(1, math.ceil(steps / every))
         if wanted > MOST_FACTORS:
             raise _braid.InvalidArgument(f"the schedule has {wanted} rates for {steps} steps, and {MOST_FACTORS} are taken: one for "
@@ -75,6 +78,9 @@ def _of_keras(given, source):
     if name not in makers or not type(given).__module__.startswith("keras."):
         raise _refused(f"Keras' optimizer {name} has no counterpart", f"one of {', '.join(makers)}, or of bd.optim")
     rate, schedule = _keras_rate(given)
+    if schedule is not None and name == "Ftrl" and given.beta:
+        raise _refused(f"Keras' Ftrl(beta={given.beta}) divides beta by the rate of each step, so it does not go with a schedule",
+                       "beta=0, or one learning rate")
     if schedule is not None and name == "SGD" and given.momentum:
         raise _refused("Keras' SGD keeps a momentum of steps that are multiplied by their rates already, so with a schedule "
                        "its formula is another one than Braid's, where the rate multiplies the momentum",
@@ -154,9 +160,14 @@ def _of_torch(given, source):
             if group.get(setting):
                 raise _refused(f"PyTorch's {name}({setting}={group[setting]}) is not taken", "leave it out, or bd.optim")
     parts = [makers[name](name, group, _torch_rate(group)) for group in given.param_groups]
+    names = source.names_of_parameters() if hasattr(source, "names_of_parameters") else {}
+    held = {id(each) for group in given.param_groups for each in group["params"]}
+    left = [each for at, each in names.items() if at not in held and source.is_trained(each)]
+    if left and held & set(names):
+        raise _refused(f"PyTorch's {name} does not hold parameter '{left[0]}', which the program trains",
+                       f"bd.io.torch(..., freeze={re.escape(left[0])!r}), or requires_grad_(False) before the export")
     if len(parts) == 1:
         return parts[0]
-    names = source.names_of_parameters() if hasattr(source, "names_of_parameters") else {}
     groups = []
     for part, group in zip(parts, given.param_groups):
         known = [names[id(each)] for each in group["params"] if id(each) in names]
@@ -237,7 +248,12 @@ def _of_scheduler(scheduler):
 def as_schedule(given, every=1):
     """A dict of a job's fields, or Factors, of what Trainer(schedule=...) is given."""
     if given is None or isinstance(given, (dict, Factors)):
+        if given is not None and every != 1:
+            raise _braid.InvalidArgument(f"every={every!r} is of functions and schedulers, not of {type(given).__name__}")
         return given
+    if hasattr(given, "get_config") and any(each.__name__ == "LearningRateSchedule" for each in type(given).__mro__):
+        raise _braid.InvalidArgument(f"schedule: Keras' {type(given).__name__} says rates, not factors: give it to the optimizer, as in "
+                                     "keras.optimizers.Adam(schedule)")
     if hasattr(given, "optimizer") and hasattr(given, "step"):
         if type(given).__name__ == "ReduceLROnPlateau":
             raise _braid.InvalidArgument("ReduceLROnPlateau follows from evaluations: keras.callbacks.ReduceLROnPlateau of a Keras "

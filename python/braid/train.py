@@ -60,9 +60,10 @@ class Trainer:
     model: a function (inputs, training) -> Outputs, or a source of bd.io. data, eval_data: of bd.data, with .batch().
     optimizer: of bd.optim, or one of Keras or PyTorch with a counterpart there; None: what a Keras model was compiled with.
     strategy: bd.PS() and others; "auto" is AllReduce where a launcher has started several processes, PS where there are
-    servers, else Local. streams: compute streams. staging: a dict of the job's fields. schedule: the same, or a scheduler of
-    PyTorch, or of bd.optim.schedule(). clip_norm: of all gradients together. checkpoint: bd.Checkpoint or a directory. metric: "AUC", "ACCURACY",
-    "RMSE", ... label: the column of the truth. evaluate_every: steps. set: job fields as "a.b=value". name: of the job.
+    servers, else Local. streams: compute streams. staging: a dict of the job's fields. schedule: the same, a scheduler of
+    PyTorch, or of bd.optim.schedule(). clip_norm: of all gradients together. checkpoint: bd.Checkpoint or a directory.
+    metric: "AUC", "ACCURACY", "RMSE", ... label: the column of the truth. evaluate_every: steps. set: job fields as
+    "a.b=value". name: of the job.
 
     The job is in `.job`; save_job() writes it with all that it reads, so that `braid train` repeats the run: the same
     bits. Thread rule: one call at a time.
@@ -205,7 +206,7 @@ class Trainer:
         if not isinstance(schedule, Factors):
             return None
         return schedule.rates(steps if steps is not None else math.ceil(epochs * self._steps_per_epoch()),
-                              self._steps_per_epoch())
+                              self._steps_per_epoch)
 
     def _steps_per_epoch(self):
         return max(1, len(self._rows(self.data)) // self.data.rows_per_batch)

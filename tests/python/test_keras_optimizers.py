@@ -111,6 +111,13 @@ def test_a_schedule_is_a_function():
     assert steps.fit(epochs=2)["loss"] == losses
     with pytest.raises(bd.InvalidArgument, match="the schedule is a function, .* which no job can say"):
         t.save_job("nowhere", steps=1)
+    with pytest.raises(bd.InvalidArgument, match="CosineDecay says rates, not factors"):
+        trainer(model(), bd.optim.SGD(0.1), schedule=S.CosineDecay(0.1, 9))
+    for every in (0, 1.5, "epochs"):
+        with pytest.raises(bd.InvalidArgument, match="a number of steps of at least 1"):
+            bd.optim.schedule(lambda number: 1.0, every)
+    with pytest.raises(bd.InvalidArgument, match="every=2 is of functions and schedulers, not of dict"):
+        bd.optim.schedule({"kind": "COSINE_DECAY"}, every=2)
 
 
 @pytest.mark.parametrize("optimizer, what", [
@@ -120,6 +127,7 @@ def test_a_schedule_is_a_function():
     (lambda: O.SGD(0.1, use_ema=True), "use_ema=True"),
     (lambda: O.SGD(0.1, gradient_accumulation_steps=2), "accumulate_steps"),
     (lambda: O.SGD(Halves(), momentum=0.9), "keeps a momentum of steps that are multiplied by their rates"),
+    (lambda: O.Ftrl(Halves(), beta=0.1), "does not go with a schedule"),
     (lambda: "adam", "the optimizer is 'adam'"),
 ])
 def test_optimizers_without_a_counterpart_are_refused(optimizer, what):

@@ -75,12 +75,24 @@ def test_an_optimizer_of_pytorch_trains_as_in_pytorch(name):
         np.testing.assert_allclose(mine.detach(), theirs.detach(), atol=1e-4)
 
 
+def test_a_part_of_the_parameters_is_trained_where_the_others_are_frozen():
+    module = net()
+    begin = copy.deepcopy(module.state_dict())
+    module[0].requires_grad_(False)
+    t = trainer(module, O.SGD(module[2].parameters(), 0.1))
+    t.fit(steps=4)
+    t.source.write_back(module)
+    assert {name: bool((value != begin[name]).any()) for name, value in module.state_dict().items()} == {
+        "0.weight": False, "0.bias": False, "2.weight": True, "2.bias": True}
+
+
 @pytest.mark.parametrize("optimizer, scheduler, what", [
     (lambda n: O.NAdam(n.parameters()), None, "NAdam has no counterpart: one of SGD"),
     (lambda n: O.RMSprop(n.parameters()), None, "RMSprop has no counterpart"),
     (lambda n: O.Adam(n.parameters(), amsgrad=True), None, "amsgrad=True"),
     (lambda n: O.Adam(n.parameters(), eps=1e-3), None, "adds it behind the correction of the bias"),
     (lambda n: O.SGD([{"params": net().parameters()}, {"params": net().parameters()}], 0.1), None, "none of the program"),
+    (lambda n: O.SGD(n[2].parameters(), 0.1), None, r"does not hold parameter '0.weight', .* freeze='0"),
     (lambda n: O.SGD(n.parameters(), 0.1), S.ReduceLROnPlateau, "follows from evaluations"),
     (lambda n: O.SGD(n.parameters(), 0.1, momentum=0.9), lambda o: S.CyclicLR(o, 0.01, 0.1, 4), "changes the momentum"),
 ])

@@ -122,8 +122,11 @@ class TorchSource(Source):
                 f"parameter '{name}' is {kind}, and float32 is trained: export module.float()" + ("" if kind == "float64"
                 else "; Trainer(set=['runtime.precision=BF16']) computes in 16 bits"))
         self._names[name] = value
-        frozen = self._freeze is not None and self._freeze.fullmatch(name)
-        return graph.add_variable(name, list(value.shape), _aten.dtype_of(value.dtype), None, trainable and not frozen)
+        return graph.add_variable(name, list(value.shape), _aten.dtype_of(value.dtype), None,
+                                  trainable and not self._is_frozen(name))
+
+    def _is_frozen(self, name):
+        return self._freeze is not None and self._freeze.fullmatch(name) is not None
 
     def _trace(self, folder, training, label):
         program = self._converted if training else self._inference
@@ -228,6 +231,9 @@ class TorchSource(Source):
     def names_of_parameters(self):
         """{id of a parameter of the module: its name}."""
         return {id(value): name for name, value in self.program.state_dict.items()}
+
+    def is_trained(self, name):
+        return self.program.state_dict[name].requires_grad and not self._is_frozen(name)
 
     def write_back(self, module=None):
         """Sets the parameters and buffers of `module`, default the ExportedProgram's, to the trained values."""
