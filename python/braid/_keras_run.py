@@ -58,15 +58,14 @@ class KerasRun:
         self.own = [each for each in callbacks if not are_of_keras(each)]
         self.calls = keras.callbacks.CallbackList([each for each in callbacks if are_of_keras(each)], add_history=True,
                                                   model=self.model)
-        if getattr(self.model, "optimizer", None) is None:
-            self.model.optimizer = keras.optimizers.SGD(trainer.optimizer.learning_rate)  # has the rate that callbacks set
+        self._tell_rate(keras)
         self._rate = self._told_rate()
 
     # --------------------------------------------------------------------------------------------------------- the run
     def fit(self, epochs, resume, overwrite):
-        """Trains for so many epochs more, or until a callback ends it."""
+        """Trains for so many epochs more, or until a callback ends it. Epochs that a checkpoint has already are not told."""
         trainer, model = self.trainer, self.model
-        if epochs is None or epochs != math.floor(epochs):
+        if epochs is None or not (epochs >= 0 and epochs == int(epochs)):
             raise _braid.InvalidArgument("callbacks of Keras count epochs: fit(epochs=3)")
         history = History(loss=[], evaluations=[])
         history.epochs, logs = {}, {}
@@ -80,20 +79,27 @@ class KerasRun:
         self._to_model()
         self.calls.on_train_begin()
         self._from_model()
-        for epoch in range(int(epochs)):
+        start, epoch, is_first = trainer._step, 0, True
+        while epoch < epochs:
             self.calls.on_epoch_begin(epoch)
             self._from_model()
-            batches.begin(trainer._step)
+            batches.begin(start + epoch * steps)
             before = len(history["loss"])
-            trainer._fit(steps, None, calls, resume and epoch == 0, overwrite and epoch == 0)
+            trainer._fit(steps - (trainer._step - start) % steps, None, calls, resume and is_first, overwrite and is_first)
+            is_first = False
             self._to_model()
             losses = history["loss"][before:]
+            done = (trainer._step - start) // steps
+            if not losses and done > epoch:  # a checkpoint's
+                epoch = done
+                continue
             logs = {"loss": float(np.mean(losses)) if losses else math.nan, **self._validated()}
             self.calls.on_epoch_end(epoch, logs)
             self._from_model()
             history.epochs = self.model.history.history
             if model.stop_training or calls.asked_to_stop:
                 break
+            epoch += 1
         self.calls.on_train_end(logs)
         self._from_model()
         calls.end()
@@ -110,6 +116,16 @@ class KerasRun:
         return {f"val_{name}": float(value) for name, value in logs.items()}
 
     # ------------------------------------------------------------------------------------------ between Braid and Keras
+    def _tell_rate(self, keras):
+        """The rate that is trained with stands in the model's optimizer, where callbacks read and set it."""
+        rate = self.trainer.optimizer.learning_rate
+        if getattr(self.model, "optimizer", None) is None:
+            self.model.optimizer = keras.optimizers.SGD(rate)
+        own = self.model.optimizer
+        follows = isinstance(getattr(own, "inner_optimizer", own)._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
+        if not follows and self._told_rate() != np.float32(rate):
+            own.learning_rate = rate
+
     def _told_rate(self):
         return float(self.model.optimizer.learning_rate)
 

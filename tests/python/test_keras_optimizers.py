@@ -220,9 +220,30 @@ def test_without_compile_validation_has_the_trainers_metrics(tmp_path):
     assert len((tmp_path / "log.csv").read_text().splitlines()) == 3 * STEPS + 1
 
 
+def test_callbacks_set_the_rate_that_is_trained_with_and_not_the_models():
+    t = trainer(model(O.Adam(0.5)), bd.optim.Adam(0.001))
+    told = []
+    t.fit(epochs=2, callbacks=[K.LearningRateScheduler(lambda epoch, rate: told.append(rate) or rate * 0.5)])
+    assert told == pytest.approx([0.001, 0.0005]) and t.optimizer.learning_rate == pytest.approx(0.00025)
+
+
+@pytest.mark.parametrize("done", [STEPS + 5, 2 * STEPS])
+def test_epochs_that_a_checkpoint_has_are_not_trained_again(tmp_path, done):
+    def fresh():
+        return trainer(model(), bd.optim.SGD(0.1), checkpoint=tmp_path)
+
+    fresh().fit(steps=done)
+    t, told = fresh(), []
+    history = t.fit(epochs=3, resume=True, callbacks=[K.LambdaCallback(on_epoch_end=lambda epoch, logs: told.append(epoch))])
+    assert told == list(range(done // STEPS, 3)) and len(history["loss"]) == 3 * STEPS - done
+    assert history["loss"] == trainer(model(), bd.optim.SGD(0.1)).fit(epochs=3)["loss"][done:]
+
+
 def test_callbacks_of_keras_are_refused_where_they_cannot_be_called():
     with pytest.raises(bd.InvalidArgument, match="count epochs"):
         trainer(model(), bd.optim.SGD(0.1)).fit(steps=3, callbacks=[K.History()])
+    with pytest.raises(bd.InvalidArgument, match="count epochs"):
+        trainer(model(), bd.optim.SGD(0.1)).fit(epochs=-1, callbacks=[K.History()])
     with pytest.raises(bd.InvalidArgument, match="has set the learning rate, and the Trainer has a schedule"):
         trainer(model(), bd.optim.SGD(0.1), schedule={"kind": "COSINE_DECAY"}).fit(
             epochs=2, callbacks=[K.LearningRateScheduler(lambda epoch: 0.5)])
