@@ -9,10 +9,10 @@ import threading
 
 import numpy as np
 
-from braid import dtypes
+from braid import _braid, dtypes
 from braid._braid import Graph as _Native
 from braid.attrs import Shape, encode_attr
-from braid.dtypes import as_dtype, to_native
+from braid.dtypes import as_dtype, from_native, to_native
 
 
 class Operation:
@@ -124,7 +124,7 @@ class Tensor:
 def _operator(op, swapped=False):
     def apply(self, other):
         from braid import ops
-        other = self.graph.convert(other, self.dtype)
+        other = other if isinstance(other, Tensor) else self.graph.convert(other, self.dtype)
         a, b = (other, self) if swapped else (self, other)
         return ops.call(op, [a, b])
 
@@ -249,11 +249,21 @@ class Graph:
         stream, include_grad = self._streams[-1] if self._streams else (-1, True)
         encoded = {key: encode_attr(key, value) for key, value in (attrs or {}).items() if value is not None}
         before = [each.node for scope in self._controls for each in scope] + [each.node for each in control]
+        inputs = [self._own(each) for each in inputs]
         inputs = [self._as_left(each) for each in inputs] if any(self._controls) else inputs
         node = self.native.add(op, self.scoped(name or op), [(each.node, each.index) for each in inputs], encoded,
                                before, stream, self._colocations[-1].node if self._colocations else -1,
                                self._devices[-1] if self._devices else "", include_grad)
         return Operation(self, node)
+
+    def _own(self, tensor):
+        """The tensor; of another graph's constant one of this graph. Throws: InvalidArgument for its other tensors."""
+        if tensor.graph is self:
+            return tensor
+        value = tensor.graph.native.known_value(tensor.node, tensor.index)
+        if value is None:
+            raise _braid.InvalidArgument(f"'{tensor.name}' is of another graph, of which only constants can be used here")
+        return self.constant(from_native(value), tensor.dtype)
 
     def _as_left(self, value):
         """A variable within control dependencies is read behind them, as what they write is meant to be seen."""
@@ -281,7 +291,7 @@ class Graph:
         """`value` as a Tensor: one already, or a constant of an array, number or text."""
         dtype = as_dtype(dtype)
         if isinstance(value, Tensor):
-            return value
+            return self._own(value)
         if isinstance(value, (list, tuple)) and any(isinstance(each, Tensor) for each in _leaves(value)):
             from braid import ops
             parts = [self.convert(each, dtype) for each in value]

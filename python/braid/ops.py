@@ -18,14 +18,10 @@ from braid.graph import Tensor, default_graph
 
 
 def _graph_of(values):
-    for value in values:
-        if isinstance(value, Tensor):
-            return value.graph
-        if isinstance(value, (list, tuple)):
-            for each in value:
-                if isinstance(each, Tensor):
-                    return each.graph
-    return default_graph()
+    """That of the tensors among these; the default one where there are none, or of several graphs."""
+    parts = [each for value in values for each in (value if isinstance(value, (list, tuple)) else (value,))]
+    graphs = {id(each.graph): each.graph for each in parts if isinstance(each, Tensor)}
+    return next(iter(graphs.values())) if len(graphs) == 1 else default_graph()
 
 
 def call(op, inputs, attrs=None, name=None):

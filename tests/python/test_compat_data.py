@@ -130,6 +130,56 @@ def test_one_iterator_of_two_datasets():
         assert session.run(following) == 5
 
 
+def test_an_initializer_needs_the_tensors_of_its_dataset_alone():
+    x, y = tf.placeholder(tf.float32, [None]), tf.placeholder(tf.float32, [None])
+    first, second = (tf.data.make_initializable_iterator(D.from_tensor_slices(each * 2.0).repeat()) for each in (x, y))
+    following = first.get_next()
+    with tf.Session() as session:
+        session.run(first.initializer, {x: [1, 2]})
+        assert [float(session.run(following)) for _ in range(3)] == [2, 4, 2]
+
+
+def test_a_cache_ends_where_the_iterator_is_initialised_again():
+    x, read = tf.placeholder(tf.float32, [None]), []
+    data = D.from_tensor_slices(x).cache().repeat(2)
+    iterator = tf.data.make_initializable_iterator(data)
+    following = iterator.get_next()
+    with tf.Session() as session:
+        for values in ([1, 2], [7, 8]):
+            session.run(iterator.initializer, {x: values})
+            assert [float(session.run(following)) for _ in range(4)] == values * 2
+    endless = D.from_generator(lambda: iter(lambda: read.append(1) or len(read), None), tf.int64, [])
+    assert numbers(endless.cache().take(2)) == [1, 2] and len(read) <= 3
+    assert numbers(D.from_generator(lambda: iter([read.clear() or 1, 2]), tf.int64, []).cache().repeat(2)) == [1, 2, 1, 2]
+
+
+def test_functions_read_constants_of_the_graph_around_them_alone():
+    five = tf.constant(5, tf.int64)
+    assert numbers(D.range(3).map(lambda each: each + five)) == [5, 6, 7]
+    assert numbers(D.range(3).map(lambda each: tf.maximum(five - each, 4))) == [5, 4, 4]
+    assert [int(a) for a, _ in elements(D.from_tensor_slices((tf.constant([1, 2]), tf.constant(["a", "b"]))))] == [1, 2]
+    fed = tf.placeholder(tf.int64, [], name="outer")
+    with pytest.raises(bd.InvalidArgument, match="'outer:0' is of another graph"):
+        D.range(3).map(lambda each: each * fed)
+
+
+def test_what_would_be_read_otherwise_is_refused(tmp_path):
+    assert elements(D.range(2, output_type=tf.int32))[1].dtype == np.int32
+    with pytest.raises(bd.InvalidArgument, match=r"a part of shape \[1\], and its output_shapes are \[2\]"):
+        elements(D.from_generator(lambda: iter([[1, 2], [3]]), tf.int64, [2]))
+    with pytest.raises(bd.InvalidArgument, match="an element has 2 parts, and there are 1 types"):
+        elements(D.from_generator(lambda: iter([(1, 2)]), (tf.int64,)))
+    with pytest.raises(bd.InvalidArgument, match="the index must be from 0 to 1"):
+        D.range(6).shard(2, 2)
+    with pytest.raises(bd.InvalidArgument, match="compression_type='ZLIB'"):
+        tf.data.TextLineDataset(str(tmp_path / "a"), compression_type="ZLIB")
+    with pytest.raises(TypeError, match="drop_remaindr"):
+        D.range(2).batch(2, drop_remaindr=True)
+    assert tf.data.experimental.AUTOTUNE == -1
+    with pytest.raises(AttributeError, match="has no 'make_csv_dataset'"):
+        tf.data.experimental.make_csv_dataset
+
+
 PROGRAM = """
 def program(tf, x, y):
     data = tf.data.Dataset.from_tensor_slices({"x": x, "label": y}).map(lambda each: (each["x"] * 2.0, each["label"]))

@@ -1,7 +1,9 @@
 """tf.Session over braid.Session."""
 
+import weakref
+
 from braid import session as _session
-from braid.compat.v1 import _cluster, cuda, data
+from braid.compat.v1 import _cluster, _iterators, cuda
 from braid.compat.v1._config import say_once
 from braid.graph import default_graph
 
@@ -40,15 +42,16 @@ class Session(_session.Session):
 
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
         """As of braid.Session; initializers of iterators begin their datasets, with what is fed to these."""
-        if "__initializers_of_iterators" in self.graph.collections:
-            feeds = {self.graph.find(key if ":" in key else key + ":0") if isinstance(key, str) else key: value
-                     for key, value in (feed_dict or {}).items()}
-            data.begin_iterators(self, self._plan(fetches).targets, feeds, lambda tensors: [
-                feeds[each] if each in feeds else super(Session, self).run(each, feed_dict) for each in tensors])
+        _iterators.begin_iterators(self, self._plan(fetches).targets, lambda: self._by_tensor(feed_dict or {}),
+                                   lambda tensors: super(Session, self).run(tensors, feed_dict))
         return super().run(fetches, feed_dict, options, run_metadata)
 
+    def _by_tensor(self, feed_dict):
+        return {self.graph.find(key if ":" in key else key + ":0") if isinstance(key, str) else key: value
+                for key, value in feed_dict.items()}
+
     def _add_sources(self):
-        data._current.session = self
+        _iterators.current.session = weakref.ref(self)
         super()._add_sources()
 
     def list_devices(self):

@@ -3,95 +3,24 @@ given to map and filter build graphs of Braid's ops."""
 
 import glob as _glob
 import random as _random
-import threading as _threading
-import weakref as _weakref
 
 import numpy as _np
 
-from braid import _braid, dtypes as _dtypes, ops as _ops
+from braid import _braid, dtypes as _dtypes
 from braid.compat.v1 import _input
-from braid.dtypes import from_native as _from_native, to_native as _to_native
-from braid.graph import Graph as _Graph, Tensor as _Tensor, default_graph as _default_graph
-from braid.scopes import placeholder as _placeholder
-
-_current = _threading.local()  # .session: whose sources are being made
-
-
-# ---------------------------------------------------------------------------------------------------------- structures
-def _flat(value):
-    if isinstance(value, dict):
-        return [leaf for key in sorted(value) for leaf in _flat(value[key])]
-    if isinstance(value, tuple):
-        return [leaf for each in value for leaf in _flat(each)]
-    return [value]
+from braid.compat.v1._elements import (Spec as _Spec, array as _array, as_of as _as, evaluator as _evaluator, flat as _flat,
+                                       flat_shapes as _shapes, packed as _packed, spec_of as _spec_of, stack as _stack)
+from braid.compat.v1._iterators import Iterator
+from braid.dtypes import from_native as _from_native
+from braid.graph import Tensor as _Tensor
 
 
-def _packed(like, leaves):
-    """`leaves`, an iterator, in the structure of `like`."""
-    if isinstance(like, dict):
-        made = {key: _packed(like[key], leaves) for key in sorted(like)}
-        return {key: made[key] for key in like}
-    if isinstance(like, tuple):
-        return tuple(_packed(each, leaves) for each in like)
-    return next(leaves)
-
-
-class _Spec:
-    """Type and shape of a part of an element; None in it: any size."""
-
-    def __init__(self, dtype, shape):
-        self.dtype, self.shape = dtype, shape
-
-
-def _array(value):
-    value = _np.asarray(value)
-    return value.astype(object) if value.dtype.kind in "US" else value
-
-
-def _spec_of(value):
-    value = _array(value)
-    return _Spec(_dtypes.string if value.dtype == object else _dtypes.as_dtype(value.dtype), list(value.shape))
-
-
-def _evaluator(specs, function):
-    """(the structure of what a function of TensorFlow makes of an element, its specs, a function of values)."""
-    with _Graph() as graph:
-        given = [_placeholder("element", spec.shape, spec.dtype) for spec in _flat(specs)]
-        arguments = _packed(specs, iter(given))
-        made = function(*arguments) if isinstance(arguments, tuple) else function(arguments)
-        made = tuple(made) if isinstance(made, list) else made
-        results = [graph.convert(each) for each in _flat(made)]
-    names, feeds = [each.value_name for each in results], [each.value_name for each in given]
-    session = _braid.Session(1, "NONE", 1, 1, 3600.0, False, [])
-
-    def evaluate(values):
-        fed = [(name, _to_native(_as(value, spec))) for name, value, spec in zip(feeds, values, _flat(specs))]
-        return [_array(_from_native(each)) for each in session.run(graph.native, names, [], fed)]
-
-    found = [_Spec(each.dtype, None if each.shape is None else list(each.shape)) for each in results]
-    return _packed(made, iter(found)), evaluate
-
-
-def _as(value, spec):
-    value = _array(value)
-    return value if spec.dtype == _dtypes.string else _np.asarray(value, spec.dtype.numpy, order="C")
-
-
-def _stack(values, spec):
-    if spec.dtype != _dtypes.string:
-        return _np.stack(values)
-    made = _np.empty((len(values), *_np.shape(values[0])), dtype=object)
-    for row, value in enumerate(values):
-        made[row] = value if _np.ndim(value) else value.item() if isinstance(value, _np.ndarray) else value
-    return made
-
-
-# ------------------------------------------------------------------------------------------------------------- datasets
 class Dataset:
     """Elements, one after the other: nested tuples and dicts of tensors."""
 
-    def __init__(self, specs, elements):
+    def __init__(self, specs, elements, of=()):
         self._specs, self._elements = specs, elements  # elements(given): an iterator of lists; given: {Tensor: array}
+        self._tensors = [tensor for each in of for tensor in each._tensors]  # of which elements are made
 
     @staticmethod
     def from_tensor_slices(tensors):
@@ -103,9 +32,9 @@ class Dataset:
         return _of_arrays(tensors, False)
 
     @staticmethod
-    def range(*limits, **_):
-        limits = [int(each) for each in limits]
-        return Dataset(_Spec(_dtypes.int64, []), lambda given: ([_np.int64(i)] for i in range(*limits)))
+    def range(*limits, output_type=_dtypes.int64, name=None):
+        limits, kind = [int(each) for each in limits], _dtypes.as_dtype(output_type)
+        return Dataset(_Spec(kind, []), lambda given: ([_np.asarray(i, kind.numpy)] for i in range(*limits)))
 
     @staticmethod
     def from_generator(generator, output_types, output_shapes=None, args=None):
@@ -117,7 +46,9 @@ class Dataset:
         def elements(given):
             for value in generator(*(args or ())):
                 parts = _flat(tuple(value) if isinstance(value, list) and isinstance(specs, tuple) else value)
-                yield [_as(part, spec) for part, spec in zip(parts, _flat(specs))]
+                if len(parts) != len(types):
+                    raise _braid.InvalidArgument(f"from_generator: an element has {len(parts)} parts, and there are {len(types)} types")
+                yield [_checked(_as(part, spec), spec) for part, spec in zip(parts, _flat(specs))]
 
         return Dataset(specs, elements)
 
@@ -140,20 +71,20 @@ class Dataset:
             for row in zip(*(each._elements(given) for each in parts)):
                 yield [value for part in row for value in part]
 
-        return Dataset(specs, elements)
+        return Dataset(specs, elements, parts)
 
     def _also(self, elements):
-        return Dataset(self._specs, elements)
+        return Dataset(self._specs, elements, [self])
 
-    def map(self, map_func, num_parallel_calls=None, **_):
+    def map(self, map_func, num_parallel_calls=None, deterministic=None, name=None):
         specs, evaluate = _evaluator(self._specs, map_func)
-        return Dataset(specs, lambda given: (evaluate(each) for each in self._elements(given)))
+        return Dataset(specs, lambda given: (evaluate(each) for each in self._elements(given)), [self])
 
-    def filter(self, predicate):
+    def filter(self, predicate, name=None):
         _, evaluate = _evaluator(self._specs, predicate)
         return self._also(lambda given: (each for each in self._elements(given) if evaluate(each)[0]))
 
-    def batch(self, batch_size, drop_remainder=False, **_):
+    def batch(self, batch_size, drop_remainder=False, num_parallel_calls=None, deterministic=None, name=None):
         return self._batched(batch_size, drop_remainder, lambda values, spec: _stack(values, spec))
 
     def padded_batch(self, batch_size, padded_shapes=None, padding_values=None, drop_remainder=False):
@@ -197,12 +128,12 @@ class Dataset:
 
         first = size if drop else None
         made = [_Spec(spec.dtype, None if spec.shape is None else [first, *spec.shape]) for spec in specs]
-        return Dataset(_packed(self._specs, iter(made)), elements)
+        return Dataset(_packed(self._specs, iter(made)), elements, [self])
 
     def unbatch(self):
         specs = [_Spec(spec.dtype, None if spec.shape is None else spec.shape[1:]) for spec in _flat(self._specs)]
         return Dataset(_packed(self._specs, iter(specs)), lambda given: (
-            [part[i] for part in each] for each in self._elements(given) for i in range(len(each[0]))))
+            [part[i] for part in each] for each in self._elements(given) for i in range(len(each[0]))), [self])
 
     def shuffle(self, buffer_size, seed=None, reshuffle_each_iteration=None):
         """Elements drawn from `buffer_size` waiting ones, in Braid's order."""
@@ -249,6 +180,8 @@ class Dataset:
         return self._also(lambda given: (each for i, each in enumerate(self._elements(given)) if i >= count >= 0))
 
     def shard(self, num_shards, index):
+        if not 0 <= index < num_shards:
+            raise _braid.InvalidArgument(f"shard({num_shards}, {index}): the index must be from 0 to {num_shards - 1}")
         return self._also(lambda given: (each for i, each in enumerate(self._elements(given)) if i % num_shards == index))
 
     def concatenate(self, dataset):
@@ -256,16 +189,16 @@ class Dataset:
             yield from self._elements(given)
             yield from dataset._elements(given)
 
-        return self._also(elements)
+        return Dataset(self._specs, elements, [self, dataset])
 
     def enumerate(self, start=0):
         return Dataset((_Spec(_dtypes.int64, []), self._specs),
-                       lambda given: ([_np.int64(i), *each] for i, each in enumerate(self._elements(given), start)))
+                       lambda given: ([_np.int64(i), *each] for i, each in enumerate(self._elements(given), start)), [self])
 
     def flat_map(self, map_func):
         return self.interleave(map_func, 1)
 
-    def interleave(self, map_func, cycle_length=1, block_length=1, **_):
+    def interleave(self, map_func, cycle_length=1, block_length=1, num_parallel_calls=None, deterministic=None, name=None):
         """Elements of the datasets that a function makes of each element: of file names, readers of their records."""
         def made_of(each):
             arguments = _packed(self._specs, iter([_plain(value) for value in each]))
@@ -293,18 +226,24 @@ class Dataset:
                             break
                         yield value
 
-        return Dataset(made_of(first)._specs, elements)
+        return Dataset(made_of(first)._specs, elements, [self])
 
     def prefetch(self, buffer_size=None):
         return self
 
     def cache(self, filename=""):
-        kept = []
+        """Elements of the first time through, in memory, until the iterator is initialised again."""
+        kept = []  # (what the iterator was initialised with, elements)
 
         def elements(given):
-            if not kept:
-                kept.append(list(self._elements(given)))
-            yield from kept[0]
+            if kept and kept[0][0] is given:
+                yield from kept[0][1]
+                return
+            made = []
+            for each in self._elements(given):
+                made.append(each)
+                yield each
+            kept[:] = [(given, made)]
 
         return self._also(elements)
 
@@ -334,18 +273,24 @@ def _plain(value):
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _shapes(like, shapes):
-    """Shapes in the structure of `like`, flat: lists, tuples, or what has as_list()."""
-    if isinstance(like, dict):
-        return [leaf for key in sorted(like) for leaf in _shapes(like[key], shapes[key])]
-    if isinstance(like, tuple):
-        return [leaf for each, part in zip(like, shapes) for leaf in _shapes(each, part)]
-    return [None if shapes is None else shapes.as_list() if hasattr(shapes, "as_list") else list(shapes)]
+def _checked(value, spec):
+    shape = value.shape
+    if spec.shape is not None and (len(shape) != len(spec.shape) or
+                                   any(asked not in (None, -1, size) for asked, size in zip(spec.shape, shape))):
+        raise _braid.InvalidArgument(f"from_generator: a part of shape {list(shape)}, and its output_shapes are {spec.shape}")
+    return value
+
+
+def _known(tensor):
+    """The value of a constant, or None."""
+    value = tensor.graph.native.known_value(tensor.node, tensor.index)
+    return None if value is None else _from_native(value)
 
 
 def _of_arrays(tensors, slices):
     tensors = tuple(tensors) if isinstance(tensors, list) and any(isinstance(each, _Tensor) for each in tensors) else tensors
-    parts = [each if isinstance(each, _Tensor) else _array(each) for each in _flat(tensors)]
+    parts = [_known(each) if isinstance(each, _Tensor) and _known(each) is not None else each for each in _flat(tensors)]
+    parts = [each if isinstance(each, _Tensor) else _array(each) for each in parts]
     specs = [_Spec(each.dtype, None if each.shape is None else list(each.shape)) if isinstance(each, _Tensor) else _spec_of(each)
              for each in parts]
     lengths = {len(each) for each in parts if not isinstance(each, _Tensor) and slices and each.ndim}
@@ -368,92 +313,40 @@ def _of_arrays(tensors, slices):
 
     made = Dataset(_packed(tensors, iter(specs)), elements)
     made._tensors = tensors_among
-    _default_graph().collections.setdefault("__dataset_tensors", []).extend(tensors_among)
     return made
 
 
 class _Records(Dataset):
-    def __init__(self, filenames, of_file):
-        names = filenames._elements if isinstance(filenames, Dataset) else None
-        if isinstance(filenames, (str, bytes)):
-            filenames = [filenames]
+    def __init__(self, filenames, compression_type, of_file):
+        if compression_type not in (None, "", "GZIP"):
+            raise _braid.InvalidArgument(f"compression_type={compression_type!r}: files are read as they are, or as gzip")
+        of = [filenames] if isinstance(filenames, Dataset) else []
         if isinstance(filenames, _Tensor):
-            value = filenames.graph.native.known_value(filenames.node, filenames.index)
-            if value is None:
+            filenames = _known(filenames)
+            if filenames is None:
                 raise _braid.InvalidArgument("names of files must be known: a list, not a placeholder")
-            filenames = list(_np.ravel(_from_native(value)))
+        names = [] if of else list(_np.ravel(_np.asarray(filenames, dtype=object)))
 
         def elements(given):
-            for name in (each[0] for each in names(given)) if names else filenames:
-                for record in of_file(_plain(_np.asarray(name, dtype=object))):
+            for name in (each[0] for each in of[0]._elements(given)) if of else names:
+                for _, record in of_file(_plain(_np.asarray(name, dtype=object))):
                     yield [_np.asarray(record, dtype=object)]
 
-        super().__init__(_Spec(_dtypes.string, []), elements)
+        super().__init__(_Spec(_dtypes.string, []), elements, of)
 
 
 class TextLineDataset(_Records):
     """Lines of text files, gzip too."""
 
     def __init__(self, filenames, compression_type=None, buffer_size=None, num_parallel_reads=None):
-        super().__init__(filenames, lambda name: (line for _, line in _input.TextLineReader()._of_file(name)))
+        super().__init__(filenames, compression_type, _input.TextLineReader()._of_file)
 
 
 class TFRecordDataset(_Records):
     """Records of TFRecord files, gzip too."""
 
     def __init__(self, filenames, compression_type=None, buffer_size=None, num_parallel_reads=None):
-        super().__init__(filenames, lambda name: (record for _, record in _input.TFRecordReader()._of_file(name)))
-
-
-# ------------------------------------------------------------------------------------------------------------ iterators
-class Iterator:
-    """Where a graph's runs are in a dataset. Each session has a place of its own."""
-
-    def __init__(self, dataset, specs=None):
-        self._dataset, self._specs = dataset, dataset._specs if specs is None else specs
-        self._places = _weakref.WeakKeyDictionary()  # session -> iterator of elements
-        self._made = False
-        self.initializer = None if dataset is None else self.make_initializer(dataset)
-
-    @staticmethod
-    def from_structure(output_types, output_shapes=None, **_):
-        """An iterator of any dataset of these types; make_initializer(dataset) is what begins one."""
-        types = _flat(output_types)
-        shapes = [None] * len(types) if output_shapes is None else _shapes(output_types, output_shapes)
-        made = [_Spec(_dtypes.as_dtype(kind), shape) for kind, shape in zip(types, shapes)]
-        return Iterator(None, _packed(output_types, iter(made)))
-
-    def make_initializer(self, dataset, name=None):
-        """An Operation that begins the dataset."""
-        made = _ops.group(name=name or "MakeIterator")
-        _default_graph().collections.setdefault("__initializers_of_iterators", {})[made.name] = (self, dataset)
-        return made
-
-    def get_next(self, name=None):
-        """The next element: tensors that each run gives other values. Once for each iterator."""
-        if self._made:
-            raise _braid.InvalidArgument("get_next() was called before: use the tensors that it gave")
-        self._made = True
-        graph, specs = _default_graph(), _flat(self._specs)
-        made = [_placeholder(name or "IteratorGetNext", spec.shape, spec.dtype) for spec in specs]
-        graph.sources.append((made, self._source))
-        return _packed(self._specs, iter(made))
-
-    def begin(self, session, dataset, given):
-        self._places[session] = dataset._elements(given)
-
-    def _source(self):
-        session, specs = _weakref.ref(_current.session), _flat(self._specs)
-
-        def read(ticket):
-            if session() not in self._places:
-                if self._dataset is None:
-                    raise _braid.InvalidArgument("the iterator has no dataset: run what make_initializer(dataset) gives")
-                self.begin(session(), self._dataset, {})
-            element = next(self._places[session()])
-            return [_to_native(_as(value, spec)) for value, spec in zip(element, specs)]
-
-        return read
+        super().__init__(filenames, compression_type, _input.TFRecordReader()._of_file)
 
 
 def make_one_shot_iterator(dataset):
@@ -464,18 +357,6 @@ def make_initializable_iterator(dataset, shared_name=None):
     return dataset.make_initializable_iterator()
 
 
-def begin_iterators(session, targets, feed_dict, evaluate):
-    """Begins the datasets whose initializers are among `targets`. evaluate(tensors): their values in this run."""
-    known = session.graph.collections.get("__initializers_of_iterators", {})
-    for name in targets:
-        if name in known:
-            iterator, dataset = known[name]
-            tensors = session.graph.collections.get("__dataset_tensors", [])
-            fed = [each for each in tensors if each in feed_dict or each.op.type != "Placeholder"]
-            values = evaluate(fed) if fed else []
-            iterator.begin(session, dataset, {each: _as(value, each) for each, value in zip(fed, values)})
-
-
 class Options:
     """tf.data.Options: settings of TensorFlow's threads, without effect."""
 
@@ -484,3 +365,17 @@ class Options:
 
 
 AUTOTUNE = -1
+
+
+class _Experimental:
+    AUTOTUNE = AUTOTUNE
+
+    def __getattr__(self, name):
+        raise AttributeError(f"braid.compat.v1.data.experimental has no '{name}': docs/user/python.md lists what runs")
+
+
+experimental = _Experimental()
+
+
+def __getattr__(name):
+    raise AttributeError(f"braid.compat.v1.data has no '{name}': docs/user/python.md lists what runs")
