@@ -44,7 +44,7 @@ ValueRef bucket_of(BoundedGraph& g, ValueRef hash, std::int64_t buckets) {
   return g.op("FloorMod", {g.op("Add", {part, more}), g.number(buckets)});
 }
 
-// ------------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------------
 // crosses
 
 struct CrossColumn {
@@ -154,8 +154,8 @@ bool sparse_cross(BoundedGraph& g) {
   return true;
 }
 
-// ------------------------------------------------------------------------------------- merged and spread
-// tensors
+// ------------------------------------------------------------------------------------------------
+// merged and spread tensors
 
 /// Whether these are the indices and values of one sparse tensor.
 bool are_of_one(const Bounded* at, const Bounded* values) {

@@ -227,58 +227,6 @@ bool range(BoundedGraph& g) {
   return true;
 }
 
-/// Columns of rows of one set, side by side.
-bool concat_columns(BoundedGraph& g, std::size_t parts) {
-  std::shared_ptr<const PlaceSet> set;
-  for (std::size_t i = 0; i < parts; ++i) {
-    const Bounded* rows = g.find(g.input(i));
-    if (!rows || rows->kind != Kind::Rows || (set && rows->set != set) || g.rank(rows->padded) != 2)
-      return false;
-    set = rows->set;
-  }
-  g.set(g.output(), {Kind::Rows, set, g.copy_with_padded_inputs()});
-  return true;
-}
-
-/// Rows behind rows, of any sets.
-bool concat_rows(BoundedGraph& g) {
-  const std::size_t parts = g.node().inputs.size() - 1;
-  const Tensor* axis = g.graph.known_value(g.input(parts));
-  if (!axis) return false;
-  const std::int64_t along = tensor_to_int64s(*axis)[0];
-  if (along == 1 || along == -1) return concat_columns(g, parts);
-  if (along != 0) return false;
-  std::vector<ValueRef> valid, padded;
-  for (std::size_t i = 0; i < parts; ++i) {
-    if (g.rank(g.input(i)) < 1 && !g.find(g.input(i))) return false;
-    const Bounded rows = g.rows_of(g.input(i));
-    if (rows.kind != Kind::Rows) return false;
-    valid.push_back(rows.set->valid);
-    padded.push_back(rows.padded);
-  }
-  const auto join = [&](std::vector<ValueRef> values) {
-    const auto count = static_cast<std::int64_t>(values.size());
-    values.push_back(g.number(0, DType::Int32));
-    return g.op("ConcatV2", std::move(values), {{"N", count}});
-  };
-  auto set = std::make_shared<PlaceSet>(PlaceSet{join(std::move(valid)), {}, false});
-  g.set(g.output(), {Kind::Rows, std::move(set), join(std::move(padded))});
-  return true;
-}
-
-bool concat(BoundedGraph& g) {
-  std::shared_ptr<const PlaceSet> of_sizes;
-  for (const ValueRef value : g.node().inputs) {
-    const Bounded* bounded = g.find(value);
-    if (bounded && bounded->kind == Kind::Rows) return concat_rows(g);
-    if (bounded && bounded->kind == Kind::Places) return false;
-    if (bounded) of_sizes = bounded->set;
-  }
-  if (!of_sizes) return false;
-  g.set(g.output(), {Kind::Size, of_sizes, g.copy_with_padded_inputs()});
-  return true;
-}
-
 bool dynamic_partition(BoundedGraph& g) {
   const ValueRef numbers = g.input(1);
   const Bounded parts = g.rows_of(numbers);
@@ -413,7 +361,6 @@ void add_bounded_rules(std::map<std::string, BoundedRule>& rules) {
                 {"Shape", shape_or_size},
                 {"Size", shape_or_size},
                 {"Range", range},
-                {"ConcatV2", concat},
                 {"DynamicPartition", dynamic_partition},
                 {"DynamicStitch", stitch},
                 {"ParallelDynamicStitch", stitch},
