@@ -10,6 +10,7 @@ namespace braid::python {
 void bind_errors(nanobind::module_& module);
 void bind_bundles(nanobind::module_& module);
 void bind_graph(nanobind::module_& module);
+void bind_rows(nanobind::module_& module);
 void bind_session(nanobind::module_& module);
 void bind_training(nanobind::module_& module);
 

@@ -49,6 +49,7 @@ NB_MODULE(_braid, module) {
   bind_errors(module);
   bind_bundles(module);
   bind_graph(module);
+  bind_rows(module);
   bind_session(module);
   bind_training(module);
   module.def(

@@ -8,23 +8,18 @@
 #include <nanobind/stl/vector.h>
 
 #include <condition_variable>
-#include <filesystem>
-#include <iterator>
 #include <mutex>
 #include <optional>
 #include <thread>
 
 #include "base/error.h"
-#include "engine/input/formats/readers.h"
 #include "launch/cluster_spec.h"
 #include "launch/environment.h"
 #include "proto/job.pb.h"
 #include "python/src/arrays.h"
 #include "python/src/bind.h"
+#include "python/src/rows.h"
 #include "worker/evaluation/model_runner.h"
-#include "worker/input/data.h"
-#include "worker/input/input_files.h"
-#include "worker/input/open_rows.h"
 #include "worker/job/job.h"
 #include "worker/metrics/metrics_json.h"
 #include "worker/process/stop_signal.h"
@@ -37,14 +32,6 @@ namespace braid::python {
 namespace {
 
 using Values = std::map<std::string, Tensor>;
-using TablePtr = std::shared_ptr<const Table>;
-constexpr std::int64_t kTextRows = 65536;  // that are read at a time
-
-struct Rows {  // a table that Python holds
-  TablePtr table;
-};
-
-proto::Job job_of(const std::string& text) { return worker::load_job_text(text, "job", {}, {}); }
 
 Values to_values(const nb::dict& values) {
   Values result;
@@ -130,9 +117,9 @@ struct Rates {  // RunHooks::rate_factors
   std::uint64_t every = 1;
 };
 
-Rates to_rates(const std::optional<std::pair<std::vector<double>, std::uint64_t>>& given) {
-  return given ? Rates{given->first, given->second} : Rates{};
-}
+using GivenRates = std::optional<std::pair<std::vector<double>, std::uint64_t>>;
+
+Rates to_rates(GivenRates given) { return given ? Rates{std::move(given->first), given->second} : Rates{}; }
 
 struct Asked {
   std::string job, data_dir, start;
@@ -177,10 +164,11 @@ worker::RunHooks hooks_of(const Asked& asked, Calls& calls, Outcome& outcome, wo
 nb::tuple train(const std::string& job_text, const std::string& data_dir, const std::string& start,
                 std::optional<Rows> rows, std::optional<Rows> test, const nb::dict& initial,
                 std::uint64_t first_step, std::uint64_t every, nb::object on_step, nb::object on_border,
-                nb::object on_evaluate, std::optional<std::pair<std::vector<double>, std::uint64_t>> rates) {
+                nb::object on_evaluate, GivenRates rates) {
   refuse_forked_child();
-  const Asked asked{job_text,           data_dir,   start, std::move(rows), std::move(test), to_rates(rates),
-                    to_values(initial), first_step, every, on_step,         on_border,       on_evaluate};
+  const Asked asked{
+      job_text,           data_dir,   start, std::move(rows), std::move(test), to_rates(std::move(rates)),
+      to_values(initial), first_step, every, on_step,         on_border,       on_evaluate};
   const proto::Job job = job_of(asked.job);
   Calls calls;
   Outcome outcome;
@@ -219,17 +207,17 @@ nb::tuple train(const std::string& job_text, const std::string& data_dir, const 
   return nb::make_tuple(outcome.exit, outcome.result, from_values(outcome.values), outcome.losses, raised);
 }
 
-// ------------------------------------------------------------------------------------------------ single
-// steps
+// ----------------------------------------------------------------------------------- single steps
 
 class Steps {
  public:
   Steps(const std::string& job, const Rows& shapes, const nb::dict& initial, std::uint64_t first_step,
-        std::optional<std::pair<std::vector<double>, std::uint64_t>> rates) {
+        GivenRates rates) {
     refuse_forked_child();
     worker::RunHooks hooks;
-    hooks.rate_factors = to_rates(rates).factors;
-    hooks.factor_every = to_rates(rates).every;
+    Rates of_steps = to_rates(std::move(rates));
+    hooks.rate_factors = std::move(of_steps.factors);
+    hooks.factor_every = of_steps.every;
     hooks.train = shapes.table;
     hooks.initial = to_values(initial);
     hooks.first_step = first_step;
@@ -263,68 +251,7 @@ class Steps {
   std::unique_ptr<worker::FedSteps> steps_;
 };
 
-// ---------------------------------------------------------------------------------------------- forward
-// passes
-
-Rows rows_of_arrays(const nb::dict& arrays) {
-  release_dropped();
-  std::vector<std::pair<std::string, Tensor>> columns;
-  for (const auto& [name, value] : arrays) {
-    const auto key = nb::cast<std::string>(name);
-    columns.emplace_back(key, to_tensor(value, "array '" + key + "'"));
-  }
-  return {table_of_arrays(std::move(columns))};
-}
-
-Rows rows_of_files(const std::string& job_text, const std::string& data_dir, bool test) {
-  const nb::gil_scoped_release released;
-  proto::Job job = job_of(job_text);
-  job.mutable_input()->set_read(proto::Input::MEMORY);  // the arrays are asked for
-  const worker::JobData data = worker::load_data(job, data_dir, test);
-  if (test && !data.test) throw InvalidArgument("the job has no test files");
-  return {test ? data.test : data.train};
-}
-
-/// The text that a field of the job's files has in each row, also one that the schema skips.
-nb::list texts_of_files(const std::string& job_text, const std::string& data_dir, bool test,
-                        const std::string& field) {
-  std::vector<std::string> texts;
-  {
-    const nb::gil_scoped_release released;
-    const proto::Job job = job_of(job_text);
-    ReadOptions read;
-    read.key_column = field;
-    read.max_bad_records = job.input().max_bad_records();
-    const auto files = test ? worker::test_files(job, data_dir) : worker::train_files(job, data_dir);
-    const auto rows =
-        worker::open_rows(job, data_dir, test ? "input.test_files" : "input.train_files", files, read);
-    for (std::shared_ptr<Table> table = rows->next(kTextRows); table->rows > 0; table = rows->next(kTextRows))
-      std::move(table->keys.begin(), table->keys.end(), std::back_inserter(texts));
-  }
-  nb::list result;
-  for (const std::string& text : texts) result.append(nb::bytes(text.data(), text.size()));
-  return result;
-}
-
-/// The columns that the job's files have, of which no row is read where a schema says them.
-Rows columns_of_files(const std::string& job_text, const std::string& data_dir) {
-  const nb::gil_scoped_release released;
-  const proto::Job job = job_of(job_text);
-  std::vector<std::filesystem::path> files;
-  for (const std::string& file : job.input().train_files())
-    files.push_back(std::filesystem::path(data_dir) / file);
-  return {worker::empty_rows(job, data_dir, files)};
-}
-
-nb::dict arrays_of_rows(const Rows& rows) {
-  nb::dict result;
-  for (const TableColumn& column : rows.table->columns) {
-    result[column.name.c_str()] = to_array(column.data);
-    if (column.ragged()) result[(column.name + "/offsets").c_str()] = to_array(column.offsets);
-    if (column.weights.defined()) result[(column.name + "/weights").c_str()] = to_array(column.weights);
-  }
-  return result;
-}
+// --------------------------------------------------------------------------------- forward passes
 
 class Runner {
  public:
@@ -361,14 +288,6 @@ class Runner {
 }  // namespace
 
 void bind_training(nb::module_& module) {
-  nb::class_<Rows>(module, "Rows", "Rows of columns, in memory.")
-      .def_static("of_arrays", rows_of_arrays, nb::arg("arrays"))
-      .def_static("of_files", rows_of_files, nb::arg("job"), nb::arg("data_dir"), nb::arg("test"))
-      .def_static("columns_of_files", columns_of_files, nb::arg("job"), nb::arg("data_dir"))
-      .def("arrays", arrays_of_rows)
-      .def("__len__", [](const Rows& rows) { return rows.table->rows; });
-  module.def("texts_of_files", texts_of_files, nb::arg("job"), nb::arg("data_dir"), nb::arg("test"),
-             nb::arg("field"));
   module.def("train", train, nb::arg("job"), nb::arg("data_dir"), nb::arg("start"), nb::arg("rows").none(),
              nb::arg("test").none(), nb::arg("initial"), nb::arg("first_step"), nb::arg("every"),
              nb::arg("on_step").none(), nb::arg("on_border").none(), nb::arg("on_evaluate").none(),
@@ -389,8 +308,7 @@ void bind_training(nb::module_& module) {
       },
       nb::arg("text"), nb::arg("overrides"), "The job with overrides (a.b=value), without defaults.");
   nb::class_<Steps>(module, "Steps")
-      .def(nb::init<const std::string&, const Rows&, const nb::dict&, std::uint64_t,
-                    std::optional<std::pair<std::vector<double>, std::uint64_t>>>(),
+      .def(nb::init<const std::string&, const Rows&, const nb::dict&, std::uint64_t, GivenRates>(),
            nb::arg("job"), nb::arg("shapes"), nb::arg("initial"), nb::arg("first_step"),
            nb::arg("rates").none())
       .def("step", &Steps::step, nb::arg("batch"))
