@@ -85,7 +85,7 @@ def test_a_metric_of_values_says_what_the_loss_does_not(metric):
 
 def test_labels_that_are_no_probabilities_are_refused():
     data = bd.data.arrays(**{**programs.click_arrays(), "label": np.full(512, 2.0)})
-    with pytest.raises(bd.InvalidArgument, match="column 'label' has the label 2, but"):
+    with pytest.raises(bd.InvalidArgument, match="column 'label' has the label 2 in row 1, but"):
         bd.Trainer(programs.plain_net, data.batch(64), bd.optim.Adam(0.01)).fit(steps=1)
 
 
