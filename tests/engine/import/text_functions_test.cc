@@ -97,7 +97,7 @@ TEST(TextFunctionsTest, WhatIsNoGraphIsLeftToImport) {
   for (const char* const count : {"-1", "2", "6148914691236517206"}) {
     std::string text = of_chosen;
     const GraphDef graph = hoisted(text.replace(text.find("COUNT"), 5, count));
-    EXPECT_THAT(node(graph, "cross").input(), ElementsAre("at", "chosen", "size")) << count;
+    EXPECT_THAT(node_named(graph, "cross").input(), ElementsAre("at", "chosen", "size")) << count;
   }
   const GraphDef graph = hoisted(R"(
       node { name: 'a' op: 'Identity' input: 'b' } node { name: 'b' op: 'Identity' input: 'a' }
@@ -105,8 +105,8 @@ TEST(TextFunctionsTest, WhatIsNoGraphIsLeftToImport) {
       node { name: 'cross' op: 'SparseCross' attr { key: 'hashed_output' value { b: true } } }
       node { name: 'of_circle' op: 'StringToHashBucketFast' input: 'a' }
       node { name: 'of_less' op: 'StringToHashBucketFast' input: 'less' })");
-  EXPECT_EQ(node(graph, "of_circle").op(), "StringToHashBucketFast");
-  EXPECT_EQ(node(graph, "of_less").op(), "StringToHashBucketFast");
+  EXPECT_EQ(node_named(graph, "of_circle").op(), "StringToHashBucketFast");
+  EXPECT_EQ(node_named(graph, "of_less").op(), "StringToHashBucketFast");
 }
 
 }  // namespace
