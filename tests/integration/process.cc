@@ -36,10 +36,14 @@ bool is_foreign(std::string_view variable) {
   return false;
 }
 
+/// This process's, with `variables` in the place of its own of that name.
 std::vector<std::string> environment_with(const Variables& variables) {
+  const auto is_given = [&](std::string_view entry) {
+    return variables.contains(std::string(entry.substr(0, entry.find('='))));
+  };
   std::vector<std::string> all;
   for (char** entry = environ; *entry != nullptr; ++entry)
-    if (!is_foreign(*entry)) all.emplace_back(*entry);
+    if (!is_foreign(*entry) && !is_given(*entry)) all.emplace_back(*entry);
   for (const auto& [name, value] : variables) all.push_back(name + "=" + value);
   return all;
 }
