@@ -20,9 +20,20 @@ namespace {
 
 constexpr int kMostTurns = 1024, kMostNodes = 1 << 18;
 
-/// What `value` is made of, as a graph of its own.
+/// By a node's name, a constant that has its value.
+using Constants = std::unordered_map<std::string, NodeDef>;
+
+void make_constant(NodeDef& node, const Tensor& value) {
+  node.set_op("Const");
+  node.clear_input();
+  node.clear_attr();
+  (*node.mutable_attr())["dtype"].set_type(to_proto(value.dtype()));
+  *(*node.mutable_attr())["value"].mutable_tensor() = to_proto(value);
+}
+
+/// What `value` is made of, as a graph of its own; it ends at `constants`.
 GraphDef above(const GraphDef& graph, const std::string& value,
-               const std::function<std::string(std::string)>& resolved) {
+               const std::function<std::string(std::string)>& resolved, const Constants& constants = {}) {
   std::unordered_map<std::string, int> places;
   for (int i = 0; i < graph.node_size(); ++i) places.try_emplace(graph.node(i).name(), i);
   GraphDef part;
@@ -34,6 +45,10 @@ GraphDef above(const GraphDef& graph, const std::string& value,
     const auto at = places.find(name);
     if (at == places.end() || !seen.insert(name).second) continue;
     NodeDef& node = *part.add_node();
+    if (const auto known = constants.find(name); known != constants.end()) {
+      node = known->second;
+      continue;
+    }
     node = graph.node(at->second);
     node.mutable_attr()->erase("_class");
     // What only comes before does not change the value, and may not load by itself.
@@ -68,23 +83,18 @@ bool fold_dimensions(GraphDef& part, const Graph& graph) {
     const std::int64_t size = of.dim(static_cast<int>(axis));
     const bool is_long = graph.info({id, 0}).dtype == DType::Int64;
     const Tensor value = is_long ? Tensor::scalar(size) : Tensor::scalar(static_cast<std::int32_t>(size));
-    node.set_op("Const");
-    node.clear_input();
-    node.clear_attr();
-    (*node.mutable_attr())["dtype"].set_type(to_proto(value.dtype()));
-    *(*node.mutable_attr())["value"].mutable_tensor() = to_proto(value);
+    make_constant(node, value);
     any = true;
   }
   return any;
 }
 
-}  // namespace
-
-std::optional<Tensor> value_without_feeds(const GraphDef& graph, const std::string& value,
-                                          const std::function<std::string(std::string)>& resolved) {
+std::optional<Tensor> known_value(const GraphDef& graph, const std::string& value,
+                                  const std::function<std::string(std::string)>& resolved,
+                                  const Constants& constants) {
   const std::string name = resolved(value);
   try {
-    GraphDef part = above(graph, name, resolved);
+    GraphDef part = above(graph, name, resolved, constants);
     Graph imported = import_graph(part);
     const Tensor* known = imported.known_value(imported.parse_value(name));
     if (!known && fold_dimensions(part, imported)) {
@@ -93,8 +103,17 @@ std::optional<Tensor> value_without_feeds(const GraphDef& graph, const std::stri
     }
     return known ? std::optional(*known) : std::nullopt;
   } catch (const InvalidArgument&) {
+    if (!constants.empty())
+      return known_value(graph, value, resolved, {});  // one may be read by another output
     return std::nullopt;
   }
+}
+
+}  // namespace
+
+std::optional<Tensor> value_without_feeds(const GraphDef& graph, const std::string& value,
+                                          const std::function<std::string(std::string)>& resolved) {
+  return known_value(graph, value, resolved, {});
 }
 
 std::optional<std::int64_t> rows_without_feeds(const GraphDef& graph, const std::string& value,
@@ -130,15 +149,16 @@ const NodeDef* made_by(const GraphDef& graph, std::string value, const Resolve& 
   }
 }
 
-std::optional<bool> known_bool(const GraphDef& graph, const std::string& value, const Resolve& resolved) {
-  const auto known = value_without_feeds(graph, value, resolved);
+std::optional<bool> known_bool(const GraphDef& graph, const std::string& value, const Resolve& resolved,
+                               const Constants& constants) {
+  const auto known = known_value(graph, value, resolved, constants);
   if (!known || known->dtype() != DType::Bool || known->elements() != 1) return std::nullopt;
   return known->data<bool>()[0];
 }
 
 std::optional<std::int64_t> known_integer(const GraphDef& graph, const std::string& value,
-                                          const Resolve& resolved) {
-  const auto known = value_without_feeds(graph, value, resolved);
+                                          const Resolve& resolved, const Constants& constants) {
+  const auto known = known_value(graph, value, resolved, constants);
   if (!known || known->elements() != 1 || (known->dtype() != DType::Int32 && known->dtype() != DType::Int64))
     return std::nullopt;
   return tensor_to_int64s(*known)[0];
@@ -147,22 +167,25 @@ std::optional<std::int64_t> known_integer(const GraphDef& graph, const std::stri
 /// Whether a loop whose condition data decides may turn again: both sides of an And must allow it, and a
 /// count is below the smaller of two limits only where it is below the one that is known. Nothing where there
 /// is no limit.
-std::optional<bool> may_go_on(const GraphDef& graph, const std::string& condition, const Resolve& resolved) {
-  if (const auto known = known_bool(graph, condition, resolved)) return known;
+std::optional<bool> may_go_on(const GraphDef& graph, const std::string& condition, const Resolve& resolved,
+                              const Constants& constants) {
+  if (const auto known = known_bool(graph, condition, resolved, constants)) return known;
   const NodeDef* node = made_by(graph, condition, resolved);
   if (!node || node->input_size() < 2) return std::nullopt;
   const std::string a = node->input(0), b = node->input(1);
   if (node->op() == "LogicalAnd") {
-    const auto left = may_go_on(graph, a, resolved), right = may_go_on(graph, b, resolved);
+    const auto left = may_go_on(graph, a, resolved, constants),
+               right = may_go_on(graph, b, resolved, constants);
     if (!left || !right) return left ? left : right;
     return *left && *right;
   }
   if (node->op() != "Less") return std::nullopt;
-  const auto count = known_integer(graph, a, resolved);
+  const auto count = known_integer(graph, a, resolved, constants);
   const NodeDef* limit = made_by(graph, b, resolved);
   if (!count || !limit || limit->op() != "Minimum") return std::nullopt;
   for (const int side : {0, 1})
-    if (const auto most = known_integer(graph, limit->input(side), resolved)) return *count < *most;
+    if (const auto most = known_integer(graph, limit->input(side), resolved, constants))
+      return *count < *most;
   return std::nullopt;
 }
 
@@ -175,6 +198,9 @@ class Unrolling {
       const NodeDef* node = made_by(graph_, values_[v], resolved_);
       is_list_.push_back(type_of(v) == DT_VARIANT ||
                          (node && node->op().find("TensorList") != std::string::npos));
+      const DataType type = type_of(v);
+      if (!is_list_[v] && (type == DT_INT32 || type == DT_INT64 || type == DT_INVALID))
+        counters_.push_back(v);
     }
     results_ = values_;
   }
@@ -201,11 +227,11 @@ class Unrolling {
   bool turns_again() {
     const int before = graph_.node_size();
     const std::string test = call(loop_.test, "test", values_);
-    if (const auto known = known_bool(graph_, test, resolved_)) {
+    if (const auto known = known_bool(graph_, test, resolved_, constants_)) {
       forget_from(before);
       if (!*known) return false;
     } else {
-      const auto may = may_go_on(graph_, test, resolved_);
+      const auto may = may_go_on(graph_, test, resolved_, constants_);
       if (!may)
         throw InvalidArgument(
             "control flow is not supported: how often the loop turns does not follow from the graph");
@@ -217,7 +243,23 @@ class Unrolling {
       alive_ = alive_.empty() ? taken : add("alive", "LogicalAnd", {alive_, taken});
     }
     take_turn();
+    remember_counters();
     return true;
+  }
+
+  /// The next condition is found from what is known of the counters now, not from all turns before.
+  void remember_counters() {
+    std::erase_if(counters_, [&](std::size_t v) {
+      const std::string name = resolved_(values_[v]);
+      const auto known = known_value(graph_, name, resolved_, constants_);
+      if (!known || known->elements() != 1) return true;
+      const auto [node, output] = split_value(name);
+      if (output != 0) return false;
+      NodeDef& constant = constants_[node];
+      constant.set_name(node);
+      make_constant(constant, *known);
+      return false;
+    });
   }
 
   DataType type_of(std::size_t variable) const {
@@ -285,7 +327,9 @@ class Unrolling {
   const Resolve& resolved_;
   std::vector<std::string> values_, results_;  // as if all turns were taken; as the turns that are
   std::vector<bool> is_list_;
-  std::string alive_;  // whether the turn is taken; empty: it is
+  std::vector<std::size_t> counters_;  // whole numbers that are known
+  Constants constants_;                // theirs
+  std::string alive_;                  // whether the turn is taken; empty: it is
   int turn_ = 0;
 };
 
