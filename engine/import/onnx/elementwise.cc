@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/import/onnx/node.h"
+#include "engine/import/onnx/parameters.h"
 #include "engine/import/onnx/unsigned.h"
 
 namespace braid::onnx {
@@ -156,7 +157,10 @@ void string_concat(OnnxNode& n) { n.out(0, tf("StringJoin", {n.in(0), n.in(1)}, 
 
 void where_op(OnnxNode& n) { n.out(0, where(n.in(0), n.in(1), n.in(2))); }
 
-void identity(OnnxNode& n) { n.out(0, n.in(0)); }
+void identity(OnnxNode& n) {
+  const Val x = n.in(0);
+  n.out(0, is_floating(x.dtype()) && is_detach(n.proto()) ? tf("StopGradient", {x}) : x);
+}
 
 /// The input, and a mask that keeps everything; in training mode, which an input may ask for, kept elements
 /// are scaled.

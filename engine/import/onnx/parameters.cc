@@ -46,7 +46,49 @@ std::set<std::string> settings_of(const ModelProto& model) {
   return settings;
 }
 
+/// What PyTorch's exporter says that the node was, or "":
+/// "%abs_1 : [...] = call_function[target=torch.ops.aten.abs.default](args = (%detach,), kwargs = {})".
+std::string_view call_of(const NodeProto& node) {
+  for (const StringStringEntryProto& entry : node.metadata_props())
+    if (entry.key() == "pkg.torch.onnx.fx_node") return entry.value();
+  return {};
+}
+
+/// The values named detach, detach_1, ... that a call takes.
+std::vector<std::string> detached_arguments(std::string_view call) {
+  constexpr std::string_view kMark = "%detach";
+  std::vector<std::string> names;
+  for (std::size_t at = call.find("](args = "); (at = call.find(kMark, at)) != std::string_view::npos;) {
+    const std::string_view name = call.substr(at + 1, call.find_first_of(",)]", at) - at - 1);
+    at += kMark.size();
+    const std::string_view number = name.substr(kMark.size() - 1);
+    if (number.empty() || (number.starts_with('_') && number.size() > 1 &&
+                           number.find_first_not_of("0123456789", 1) == std::string_view::npos))
+      names.emplace_back(name);
+  }
+  return names;
+}
+
+/// The first node that reads a detached value which no node gives; null if there is none.
+const NodeProto* reads_lost_detach(const ModelProto& model) {
+  std::set<std::string> given;
+  for (const NodeProto& node : model.graph().node())
+    for (const std::string& output : node.output()) given.insert(output);
+  for (const NodeProto& node : model.graph().node())
+    for (const std::string& name : detached_arguments(call_of(node)))
+      if (!given.contains(name)) return &node;
+  return nullptr;
+}
+
+std::string name_of(const NodeProto& node) {
+  return node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name();
+}
+
 }  // namespace
+
+bool is_detach(const NodeProto& node) {
+  return call_of(node).find("[target=torch.ops.aten.detach.") != std::string_view::npos;
+}
 
 std::set<std::string> parameters_of(const ModelProto& model) {
   const std::map<std::string, std::string> kinds = kinds_of(model);
@@ -68,6 +110,7 @@ std::set<std::string> parameters_of(const ModelProto& model) {
 }
 
 std::vector<std::string> remarks_on_training(const ModelProto& model) {
+  std::vector<std::string> remarks;
   int count = 0;
   std::string first;
   for (const NodeProto& node : model.graph().node()) {
@@ -77,15 +120,21 @@ std::vector<std::string> remarks_on_training(const ModelProto& model) {
           return attribute.name() == "training_mode" && attribute.i() != 0;
         });
     if (trains) continue;
-    if (count++ == 0) first = node.name().empty() ? node.output(0) : node.name();
+    if (count++ == 0) first = name_of(node);
   }
-  if (count == 0) return {};
-  return {fmt::format(
-      "{} BatchNormalization, first '{}', {} exported for inference: {} use the statistics that the file "
-      "has, "
-      "and training does not change them. PyTorch exports them for training with "
-      "torch.onnx.export(..., training=TrainingMode.TRAINING, dynamo=False)",
-      count, first, count == 1 ? "node was" : "nodes were", count == 1 ? "it will" : "they will")};
+  if (count > 0)
+    remarks.push_back(fmt::format(
+        "{} BatchNormalization, first '{}', {} exported for inference: {} use the statistics that the file "
+        "has, "
+        "and training does not change them. PyTorch exports them for training with "
+        "torch.onnx.export(..., training=TrainingMode.TRAINING, dynamo=False)",
+        count, first, count == 1 ? "node was" : "nodes were", count == 1 ? "it will" : "they will"));
+  if (const NodeProto* node = reads_lost_detach(model))
+    remarks.push_back(fmt::format(
+        "node '{}' reads a value that the program detached, but the exporter has removed the mark: gradients "
+        "pass there, as they do not in PyTorch. torch.onnx.export(..., optimize=False) keeps it",
+        name_of(*node)));
+  return remarks;
 }
 
 }  // namespace braid::onnx

@@ -1,5 +1,5 @@
-// Which initializers of an ONNX model are parameters. A file holds all numbers of a model as initializers:
-// weights that training changes, and constants that it must not. Thread rule: pure functions.
+// What an ONNX model says of its training. A file holds all numbers of a model as initializers: weights that
+// training changes, and constants that it must not. Thread rule: pure functions.
 #pragma once
 
 #include <set>
@@ -16,7 +16,11 @@ namespace braid::onnx {
 /// write the constants of formulas so.
 std::set<std::string> parameters_of(const ModelProto& model);
 
-/// What whoever trains the model should know, a sentence each: normalisation that was exported for inference.
+/// Whether the node, an Identity, is `detach()` of the PyTorch program: no gradient passes it.
+bool is_detach(const NodeProto& node);
+
+/// What whoever trains the model should know, a sentence each: normalisation that was exported for inference;
+/// values that the program detached, but whose mark the exporter's optimizer has removed.
 std::vector<std::string> remarks_on_training(const ModelProto& model);
 
 }  // namespace braid::onnx

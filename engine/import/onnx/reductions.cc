@@ -47,13 +47,14 @@ void reduce_l2(OnnxNode& n) { reduce_node(n, "Sum", square, root); }
 void reduce_sum_square(OnnxNode& n) { reduce_node(n, "Sum", square, same); }
 void reduce_log_sum(OnnxNode& n) { reduce_node(n, "Sum", same, logarithm); }
 
-/// m + log(sum(exp(x - m))) with the largest element m; where that is not finite, m does not help.
+/// m + log(sum(exp(x - m))) with the largest element m; where that is not finite, m does not help. The
+/// value does not depend on m, so no gradient passes it.
 void reduce_log_sum_exp(OnnxNode& n) {
   const Val x = n.in(0);
   const Val axes = reduced_axes(n, 18);
   if (!axes) return n.out(0, x);
   const bool keep = n.i("keepdims", 1) != 0;
-  const Val largest = tf("Max", {x, axes}, {{"keep_dims", true}});
+  const Val largest = tf("StopGradient", {tf("Max", {x, axes}, {{"keep_dims", true}})});
   const Val offset = where(tf("IsFinite", {largest}), largest, like(0, x));
   const Val sum = tf("Sum", {tf("Exp", {x - offset}), axes}, {{"keep_dims", keep}});
   n.out(0, tf("Log", {sum}) + (keep ? offset : tf("Sum", {offset, axes}, {{"keep_dims", false}})));

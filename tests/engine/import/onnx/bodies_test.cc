@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "base/error.h"
-#include "engine/autodiff/gradients.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/import/onnx/onnx_model.h"
@@ -46,29 +45,10 @@ TEST(OnnxBodiesTest, BranchesOfABatchOfUnknownSizeAreChosen) {
 
 /// The gradient of (c ? log(x) : -x) by x, a variable that is 0.
 float gradient_of_choice(bool condition) {
-  const TempDir dir;
-  OnnxImport model = import_onnx(
-      write_onnx(dir, onnx_model(16, "node { op_type: \"If\" input: \"c\" output: \"y\" " +
-                                         branch("then_branch", "Log") + branch("else_branch", "Neg") + "} " +
-                                         onnx_input("x", kOnnxFloat, {}) + onnx_input("c", 9, {}) + kY)));
-  for (NodeDef& node : *model.graph.mutable_node())
-    if (node.name() == "x") {
-      node.set_op("ReadVariableOp");
-      node.clear_attr();
-      (*node.mutable_attr())["dtype"].set_type(DT_FLOAT);
-      node.add_input("w");
-    }
-  NodeDef& variable = *model.graph.add_node();
-  variable.set_name("w");
-  variable.set_op("VarHandleOp");
-  (*variable.mutable_attr())["dtype"].set_type(DT_FLOAT);
-  (*variable.mutable_attr())["shape"].mutable_shape();
-  Graph graph = import_graph(model.graph);
-  const auto gradients = add_gradients(graph, graph.parse_value("y"));
-  Interpreter interpreter(graph);
-  interpreter.variables().emplace("w", Tensor::scalar(0.0f));
-  const std::string fetch = graph.value_name(gradients.at(0).dense);
-  return interpreter.run({{"c", Tensor::scalar(condition)}}, {fetch}).at(0).data<float>()[0];
+  return gradient_by_x(onnx_model(16, "node { op_type: \"If\" input: \"c\" output: \"y\" " +
+                                          branch("then_branch", "Log") + branch("else_branch", "Neg") + "} " +
+                                          onnx_input("x", kOnnxFloat, {}) + onnx_input("c", 9, {}) + kY),
+                       0, {{"c", Tensor::scalar(condition)}});
 }
 
 TEST(OnnxBodiesTest, NoNanComesOutOfABranchThatIsNotTaken) {

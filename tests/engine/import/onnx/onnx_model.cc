@@ -6,8 +6,10 @@
 
 #include <fstream>
 
+#include "engine/autodiff/gradients.h"
 #include "engine/graph/specialize.h"
 #include "engine/import/import.h"
+#include "proto/graph.pb.h"
 #include "proto/onnx.pb.h"
 #include "tests/engine/testing/interpreter.h"
 
@@ -49,6 +51,28 @@ Tensor run_onnx(const std::string& text, const Feeds& feeds) {
   const OnnxImport model = import_onnx(write_onnx(dir, text));
   const Graph graph = specialize(import_graph(model.graph), feeds, {"y"}, {});
   return Interpreter(graph).run(feeds, {"y"}).at(0);
+}
+
+float gradient_by_x(const std::string& text, float x, const Feeds& feeds) {
+  const TempDir dir;
+  OnnxImport model = import_onnx(write_onnx(dir, text));
+  for (NodeDef& node : *model.graph.mutable_node())
+    if (node.name() == "x") {
+      node.set_op("ReadVariableOp");
+      node.clear_attr();
+      (*node.mutable_attr())["dtype"].set_type(DT_FLOAT);
+      node.add_input("w");
+    }
+  NodeDef& variable = *model.graph.add_node();
+  variable.set_name("w");
+  variable.set_op("VarHandleOp");
+  (*variable.mutable_attr())["dtype"].set_type(DT_FLOAT);
+  (*variable.mutable_attr())["shape"].mutable_shape();
+  Graph graph = import_graph(model.graph);
+  const auto gradients = add_gradients(graph, graph.parse_value("y"));
+  Interpreter interpreter(graph);
+  interpreter.variables().emplace("w", Tensor::scalar(x));
+  return interpreter.run(feeds, {graph.value_name(gradients.at(0).dense)}).at(0).data<float>()[0];
 }
 
 Tensor floats(Shape shape, const std::vector<float>& values) {

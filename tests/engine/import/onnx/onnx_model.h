@@ -32,6 +32,9 @@ using Feeds = std::map<std::string, Tensor>;
 /// Imports the model, runs it and gives output "y".
 Tensor run_onnx(const std::string& text, const Feeds& feeds);
 
+/// The gradient of output "y", a number, by input "x", a float, as of a variable of this value.
+float gradient_by_x(const std::string& text, float x, const Feeds& feeds = {});
+
 Tensor floats(Shape shape, const std::vector<float>& values);
 Tensor int64s(Shape shape, const std::vector<std::int64_t>& values);
 std::vector<float> float_values(const Tensor& tensor);

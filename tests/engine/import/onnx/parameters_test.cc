@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 
+#include <cmath>
+
+#include "tests/engine/import/onnx/onnx_model.h"
+
 namespace braid::onnx {
 namespace {
 
@@ -54,6 +58,57 @@ TEST(OnnxParametersTest, NormalisationForInferenceIsToldOf) {
   EXPECT_THAT(remarks_on_training(model("", begin + "}")),
               ElementsAre(HasSubstr("1 BatchNormalization, first 'norm', node was exported for inference")));
   EXPECT_THAT(remarks_on_training(model("", begin + "attribute { name: 'training_mode' i: 1 } }")),
+              IsEmpty());
+}
+
+/// A node with what PyTorch's exporter says that it was: a call of `target` with `arguments`.
+std::string called(const std::string& node, const std::string& target, const std::string& arguments) {
+  return "node { " + node + " metadata_props { key: 'pkg.torch.onnx.fx_node' value: '%y : [num_users=1] = " +
+         "call_function[target=torch.ops.aten." + target + "](args = (" + arguments + "), kwargs = {})' } } ";
+}
+
+TEST(OnnxParametersTest, NoGradientPassesWhatPyTorchDetached) {
+  const auto gradient = [](const std::string& target) {  // of x * same(x)
+    return testing::gradient_by_x(
+        testing::onnx_model(18, called("op_type: 'Identity' input: 'x' output: 'same'", target, "%x") +
+                                    "node { op_type: 'Mul' input: ['x', 'same'] output: 'y' } " +
+                                    testing::onnx_input("x", testing::kOnnxFloat, {}) + testing::kY),
+        3);
+  };
+  EXPECT_EQ(gradient("detach.default"), 3);
+  EXPECT_EQ(gradient("alias.default"), 6);
+}
+
+/// d log(exp(x) + exp(-x)) / dx = tanh(x).
+TEST(OnnxParametersTest, ALogarithmOfSumsHasTheSharesAsGradients) {
+  const std::string graph =
+      "node { op_type: 'Neg' input: 'x' output: 'minus' } "
+      "node { op_type: 'Unsqueeze' input: ['x', 'axis'] output: 'a' } "
+      "node { op_type: 'Unsqueeze' input: ['minus', 'axis'] output: 'b' } "
+      "node { op_type: 'Concat' input: ['a', 'b'] output: 'both' attribute { name: 'axis' i: 0 type: INT } } "
+      "node { op_type: 'ReduceLogSumExp' input: ['both', 'axis'] output: 'y' "
+      "attribute { name: 'keepdims' i: 0 type: INT } } "
+      "initializer { name: 'axis' data_type: 7 dims: 1 int64_data: 0 } ";
+  const std::string text =
+      testing::onnx_model(18, graph + testing::onnx_input("x", testing::kOnnxFloat, {}) + testing::kY);
+  for (const float x : {-200.0F, -1.0F, 0.0F, 2.0F, 300.0F})
+    EXPECT_FLOAT_EQ(testing::gradient_by_x(text, x), std::tanh(x)) << x;
+}
+
+TEST(OnnxParametersTest, ADetachThatTheExporterHasRemovedIsToldOf) {
+  const auto remarks = [](const std::string& arguments, const std::string& before = "") {
+    return remarks_on_training(
+        model("pytorch", before + called("name: 'loss' op_type: 'Mul' input: ['x', 'x'] output: 'y'",
+                                         "mul.Tensor", arguments)));
+  };
+  for (const char* arguments : {"%x, %detach", "%detach_12, %x", "[%x, %detach_1], 1"})
+    EXPECT_THAT(remarks(arguments),
+                ElementsAre(HasSubstr("node 'loss' reads a value that the program detached")))
+        << arguments;
+  for (const char* arguments : {"%x, %x", "%x, %detached", "%detach_, %x", "%detach_mean, 1"})
+    EXPECT_THAT(remarks(arguments), IsEmpty()) << arguments;
+  EXPECT_THAT(remarks("%x, %detach",
+                      called("op_type: 'Identity' input: 'x' output: 'detach'", "detach.default", "%x")),
               IsEmpty());
 }
 
