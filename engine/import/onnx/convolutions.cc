@@ -20,14 +20,6 @@ AttrMap attrs_of(const WindowSpec& w) {
   return attrs;
 }
 
-/// The last two spatial axes of `w`, or its one behind one of size 1.
-WindowSpec planar(const WindowSpec& w) {
-  const auto two = [](const Ints& v, std::int64_t fallback) {
-    return v.size() == 1 ? Ints{fallback, v[0]} : Ints(v.end() - 2, v.end());
-  };
-  return {two(w.kernel, 1), two(w.strides, 1), two(w.dilations, 1), two(w.before, 0), two(w.after, 0)};
-}
-
 /// Throws: InvalidArgument when so many groups cannot share so many channels, where those are known.
 void check_groups(std::int64_t groups, std::int64_t channels) {
   if (groups < 1 || (channels >= 0 && channels % groups != 0))

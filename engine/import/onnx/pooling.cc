@@ -1,7 +1,9 @@
-// Pooling. TensorFlow's MaxPool, AvgPool and their kin of volumes do the common case; everything else (one
-// axis, dilations, ceil_mode, padding that counts, indices) is made of slices: a window of k positions is k
-// strided slices of the padded image, which are combined. Windows are separable, so the slices are taken axis
-// by axis where their places do not matter.
+// Pooling. TensorFlow's MaxPool, AvgPool and their kin of volumes do the common case: a series is an image of
+// one row, and averages whose pads are not SAME are those of a padded image. Everything else (dilations,
+// indices, other types) is made of slices: a window of k positions is k strided slices of the padded image,
+// which are combined. Windows are separable, so the slices are taken axis by axis where their places do not
+// matter.
+#include <algorithm>
 #include <functional>
 #include <limits>
 
@@ -51,13 +53,19 @@ double lowest(DType dtype) {
   return dtype == DType::UInt8 ? 0 : std::numeric_limits<std::int32_t>::min();
 }
 
-bool is_plain(const WindowSpec& w, const Ints& extra) {
-  bool plain = w.axes() == 2 || w.axes() == 3;
+/// TensorFlow's ops take the window, whose pads are those of `w` and `extra` behind.
+bool has_op(const WindowSpec& w, Val x, const Ints& extra) {
+  bool fits = w.axes() <= 3 && (x.dtype() == DType::Float32 || x.dtype() == DType::Float64);
   for (std::size_t i = 0; i < extra.size(); ++i) {
-    plain = plain && w.dilations[i] == 1 && extra[i] == 0;
-    plain = plain && w.before[i] < w.kernel[i] && w.after[i] < w.kernel[i];
+    fits = fits && w.dilations[i] == 1 && !(w.is_same && extra[i] != 0);
+    fits = fits && w.before[i] >= 0 && w.before[i] < w.kernel[i];
+    fits = fits && w.after[i] >= 0 && w.after[i] + extra[i] < w.kernel[i];
   }
-  return plain;
+  return fits;
+}
+
+bool are_zeros(const Ints& numbers) {
+  return std::all_of(numbers.begin(), numbers.end(), [](std::int64_t number) { return number == 0; });
 }
 
 AttrMap pool_attrs(const WindowSpec& w) {
@@ -74,6 +82,15 @@ Val max_of_volumes(Val x, const WindowSpec& w) {
   attrs.set("_first_maximum", true);
   if (!same) x = pad(x, with_batch(w.before), with_batch(w.after), like(lowest(x.dtype()), x));
   return tf("MaxPool3D", {x}, attrs);
+}
+
+/// Maxima of up to three spatial axes.
+Val max_of_images(Val x, const WindowSpec& w) {
+  if (w.axes() == 1) return squeeze(max_of_images(expand_dims(x, 2), planar(w)), {2});
+  if (w.axes() == 3) return max_of_volumes(x, w);
+  AttrMap attrs = pool_attrs(w);
+  set_padding(attrs, w);
+  return tf("MaxPool", {x}, attrs);
 }
 
 /// Where each maximum is in its image, counted over the whole tensor; of equal ones the first.
@@ -115,12 +132,10 @@ void max_pool(OnnxNode& n) {
   const Val x = n.in(0);
   const WindowSpec w = read_window(n, x, n.is("kernel_shape"));
   const Ints extra = ceil_extra(w, x, n.i("ceil_mode", 0) != 0);
-  const bool has_kernel = x.dtype() == DType::Float32 || x.dtype() == DType::Float64;
-  if (is_plain(w, extra) && has_kernel && !n.wants(1)) {
-    if (w.axes() == 3) return n.out(0, max_of_volumes(x, w));
-    AttrMap attrs = pool_attrs(w);
-    set_padding(attrs, w);
-    return n.out(0, tf("MaxPool", {x}, attrs));
+  if (has_op(w, x, extra) && !n.wants(1)) {
+    WindowSpec all = w;
+    all.after = sum_of(w.after, extra);
+    return n.out(0, max_of_images(x, all));
   }
   const Ints after = sum_of(w.after, extra);
   // Small integers have room for what is less than all of them in int32.
@@ -130,31 +145,46 @@ void max_pool(OnnxNode& n) {
   if (n.wants(1)) n.out(1, places_of_maxima(n, x, padded, w, after));
 }
 
+/// Averages of up to three spatial axes, of all positions that windows without pads have.
+Val mean_of_images(Val x, const WindowSpec& w, const char* padding) {
+  if (w.axes() == 1) return squeeze(mean_of_images(expand_dims(x, 2), planar(w), padding), {2});
+  AttrMap attrs = pool_attrs(w);
+  attrs.set("padding", padding);
+  return tf(w.axes() == 3 ? "AvgPool3D" : "AvgPool", {x}, attrs);
+}
+
+/// How many positions of each window count, [1, 1, spatial...]: those of the image, and pads where they do,
+/// but none of `extra`.
+Val counted_positions(Val x, const WindowSpec& w, const Ints& extra, bool counts_pads) {
+  std::vector<Val> ones_shape{x.made_by().number(1, DType::Int64), x.made_by().number(1, DType::Int64)};
+  for (int axis = 0; axis < w.axes(); ++axis) ones_shape.push_back(size_of(x, axis + 2));
+  Val ones = broadcast_to(like(1, x), pack(ones_shape, 0));
+  const Ints none(extra.size(), 0);
+  ones = pad(ones, with_batch(w.before), with_batch(w.after), like(counts_pads ? 1 : 0, x));
+  return combine(pad(ones, with_batch(none), with_batch(extra), like(0, x)), w, sum);
+}
+
 /// Sums of windows over how many positions count.
 void average_pool(OnnxNode& n) {
   const Val x = n.in(0);
   const WindowSpec w = read_window(n, x, n.is("kernel_shape"));
   const Ints extra = ceil_extra(w, x, n.i("ceil_mode", 0) != 0);
   const bool counts_pads = n.i("count_include_pad", 0) != 0;
-  bool has_pads = w.is_same;
-  for (std::size_t i = 0; i < extra.size(); ++i) has_pads = has_pads || w.before[i] != 0 || w.after[i] != 0;
-  const bool has_kernel = x.dtype() == DType::Float32 || x.dtype() == DType::Float64;
-  // TensorFlow's AvgPool has no other pads.
-  const bool is_same = has_pads && !counts_pads && is_same_padding(w, x);
-  if (is_plain(w, extra) && has_kernel && (!has_pads || is_same)) {
-    AttrMap attrs = pool_attrs(w);
-    attrs.set("padding", is_same ? "SAME" : "VALID");
-    return n.out(0, tf(w.axes() == 3 ? "AvgPool3D" : "AvgPool", {x}, attrs));
-  }
-  std::vector<Val> ones_shape{n.b.number(1, DType::Int64), n.b.number(1, DType::Int64)};
-  for (int axis = 0; axis < w.axes(); ++axis) ones_shape.push_back(size_of(x, axis + 2));
-  Val ones = broadcast_to(like(1, x), pack(ones_shape, 0));
-  if (counts_pads) ones = pad(ones, with_batch(w.before), with_batch(w.after), like(1, x));
-  const Ints none(extra.size(), 0), after = sum_of(w.after, extra);
-  const Val counted = counts_pads ? pad(ones, with_batch(none), with_batch(extra), like(0, x))
-                                  : pad(ones, with_batch(w.before), with_batch(after), like(0, x));
-  const Val padded = pad(x, with_batch(w.before), with_batch(after), like(0, x));
-  n.out(0, combine(padded, w, sum) / combine(counted, w, sum));
+  const bool has_pads = w.is_same || !are_zeros(w.before) || !are_zeros(w.after);
+  const bool is_whole = are_zeros(extra) && (!has_pads || counts_pads);  // all windows count all positions
+  const bool is_same = are_zeros(extra) && has_pads && !counts_pads && is_same_padding(w, x);
+  if (has_op(w, x, extra) && is_same) return n.out(0, mean_of_images(x, w, "SAME"));
+  const Ints after = sum_of(w.after, extra);
+  const Val padded = are_zeros(w.before) && are_zeros(after)
+                         ? x
+                         : pad(x, with_batch(w.before), with_batch(after), like(0, x));
+  if (!has_op(w, x, extra) || w.is_same)
+    return n.out(0, combine(padded, w, sum) / counted_positions(x, w, extra, counts_pads));
+  const Val mean = mean_of_images(padded, w, "VALID");
+  if (is_whole) return n.out(0, mean);
+  double positions = 1;
+  for (const std::int64_t size : w.kernel) positions *= static_cast<double>(size);
+  n.out(0, mean * (like(positions, x) / counted_positions(x, w, extra, counts_pads)));
 }
 
 void lp_pool(OnnxNode& n) {

@@ -32,6 +32,13 @@ Ints behind_channels(const Ints& spatial) {
   return all;
 }
 
+WindowSpec planar(const WindowSpec& w) {
+  const auto two = [](const Ints& v, std::int64_t fallback) {
+    return v.size() == 1 ? Ints{fallback, v[0]} : Ints(v.end() - 2, v.end());
+  };
+  return {two(w.kernel, 1), two(w.strides, 1), two(w.dilations, 1), two(w.before, 0), two(w.after, 0)};
+}
+
 bool is_same_padding(const WindowSpec& w, Val x) {
   if (w.is_same) return true;
   for (std::size_t i = 0; i < w.kernel.size(); ++i) {

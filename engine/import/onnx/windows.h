@@ -27,6 +27,9 @@ void set_padding(AttrMap& attrs, const WindowSpec& w);
 /// them.
 Ints behind_channels(const Ints& spatial);
 
+/// The last two spatial axes of `w`, or its one behind one of size 1.
+WindowSpec planar(const WindowSpec& w);
+
 /// The pads are those that TensorFlow calls SAME.
 bool is_same_padding(const WindowSpec& w, Val x);
 

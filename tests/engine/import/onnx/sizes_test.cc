@@ -13,8 +13,10 @@ namespace braid::testing {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::FloatEq;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pointwise;
 
 const std::string kImage = onnx_input("x", kOnnxFloat, {-1, 1, -1, -1});
 
@@ -47,6 +49,35 @@ TEST(OnnxSizesTest, PoolingThatRoundsUpTakesImagesOfAnySize) {
   EXPECT_THAT(float_values(run_onnx(max, {{"x", counting({1, 1, 2, 4})}})), ElementsAre(5, 7));
   const std::string mean = onnx_model(13, node("AveragePool", "x", "y", window) + kImage + kY);
   EXPECT_THAT(float_values(run_onnx(mean, {{"x", counting({1, 1, 3, 3})}})), ElementsAre(2, 3.5, 6.5, 8));
+}
+
+TEST(OnnxSizesTest, PoolingOfSeriesIsThatOfImagesOfOneRow) {
+  const std::string series = onnx_input("x", kOnnxFloat, {1, 1, -1});
+  const auto pooled = [&](const std::string& op, const std::string& window, std::int64_t length) {
+    return float_values(run_onnx(onnx_model(19, node(op, "x", "y", window) + series + kY),
+                                 {{"x", counting({1, 1, length})}}));
+  };
+  const std::string three = ints("kernel_shape", "3") + ints("strides", "2") + ints("pads", "1, 1");
+  EXPECT_THAT(pooled("MaxPool", three, 5), ElementsAre(1, 3, 4));
+  EXPECT_THAT(pooled("AveragePool", three, 5), ElementsAre(0.5, 2, 3.5));
+  EXPECT_THAT(pooled("AveragePool", three + number("count_include_pad", 1), 6),
+              Pointwise(FloatEq(), {1.0F / 3, 2.0F, 4.0F}));
+  const std::string up = ints("kernel_shape", "2") + ints("strides", "2") + number("ceil_mode", 1);
+  EXPECT_THAT(pooled("MaxPool", up, 5), ElementsAre(1, 3, 4));
+  EXPECT_THAT(pooled("AveragePool", up, 5), ElementsAre(0.5, 2.5, 4));
+}
+
+/// Pads count as zeros, but not what ceil_mode adds behind them.
+TEST(OnnxSizesTest, AveragesCountPadsWhereTheyAreAskedTo) {
+  const std::string window = ints("kernel_shape", "2, 2") + ints("strides", "2, 2") +
+                             ints("pads", "1, 0, 0, 0") + number("count_include_pad", 1);
+  const std::string image = onnx_input("x", kOnnxFloat, {1, 1, 3, 3});
+  const auto averaged = [&](const std::string& attributes) {
+    return float_values(run_onnx(onnx_model(19, node("AveragePool", "x", "y", attributes) + image + kY),
+                                 {{"x", counting({1, 1, 3, 3})}}));
+  };
+  EXPECT_THAT(averaged(window), ElementsAre(0.25, 5));
+  EXPECT_THAT(averaged(window + number("ceil_mode", 1)), ElementsAre(0.25, 1, 5, 6.5));
 }
 
 TEST(OnnxSizesTest, SamePadsOfImagesOfAnySize) {
