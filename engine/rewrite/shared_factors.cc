@@ -8,12 +8,15 @@
 // b and c stand for any number of axes; without b they are MatMuls. The second is the gradient of w: it is
 // never written for each matrix. Programs of ONNX and PyTorch write dense layers of sequences so (no b), and
 // attention whose heads share keys; those of Keras reshape by themselves. The first one keeps the bits of
-// each sum; the second adds in another order. Left apart: an x that is a transposition, which a batch reads
-// as it lies. Attention comes before: its keys may be shared, too.
+// each sum; the second adds in another order. Left apart by the first: an x that is a transposition, which a
+// batch reads as it lies; the second transposes a factor that is not as wide as its product. Attention comes
+// before: its keys may be shared, too.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -71,6 +74,13 @@ bool lies_in_rows(const Rewrite& r, const Node& product, ValueRef factor) {
   return !(swaps_last_axes(r, source) && together(source, product));
 }
 
+/// A sum over the batch of a product: how many leading axes it leaves, and which factors must be transposed
+/// so that the axis over which the product adds comes before its other one.
+struct SumOverBatch {
+  int own = 0;
+  std::array<bool, 2> turned{};
+};
+
 class SharedFactors {
  public:
   explicit SharedFactors(Plan& plan) : plan_(plan) {}
@@ -79,7 +89,9 @@ class SharedFactors {
     run_rules(
         plan_,
         {.rules = {{"sum", Pattern{"braid.ReduceToShapeOf", "Sum"}.reading(0, batch_product()), find_sum,
-                    [this](Rewrite& r, const Match& match, int own) { build_sum(r, match, own); }},
+                    [this](Rewrite& r, const Match& match, const SumOverBatch& found) {
+                      build_sum(r, match, found);
+                    }},
                    {"product", batch_product(), find_product,
                     [this](Rewrite& r, const Match& match, int own) { build_product(r, match, own); }}},
          .text = [](const std::vector<int>& applied) {
@@ -101,18 +113,25 @@ class SharedFactors {
     return own_axes(r.graph.info(product.inputs[1]).shape, out);
   }
 
-  /// The leading axes that the sum leaves.
-  static std::optional<int> find_sum(const Rewrite& r, const Match& match) {
+  static std::optional<SumOverBatch> find_sum(const Rewrite& r, const Match& match) {
     const Node &sum = r.node(match[0]), &product = r.node(match[1]);
     if (!is_plain(r.plan, sum) || !is_known_product(r, product) || !together(sum, product) ||
-        !r.is_for_one(product.id) || r.users.is_named(product.id) || !is_set(product, "adj_x") ||
-        is_set(product, "adj_y"))
+        !r.is_for_one(product.id) || r.users.is_named(product.id))
       return std::nullopt;
-    for (const ValueRef factor : product.inputs)
-      if (!has_batch(r.graph.info(factor).shape, product.outputs[0].shape) ||
-          !lies_in_rows(r, product, factor))
-        return std::nullopt;
-    return axes_left(r, sum, product);
+    SumOverBatch found;
+    std::int64_t copied = 0;
+    for (const std::size_t factor : {0, 1}) {
+      const ValueRef value = product.inputs[factor];
+      const Shape& shape = r.graph.info(value).shape;
+      if (!has_batch(shape, product.outputs[0].shape)) return std::nullopt;
+      found.turned[factor] = is_set(product, kFlags[factor]) == (factor == 1);
+      if (found.turned[factor] || !lies_in_rows(r, product, value)) copied += shape.elements();
+    }
+    if (copied >= product.outputs[0].shape.elements()) return std::nullopt;
+    const std::optional<int> own = axes_left(r, sum, product);
+    if (!own) return std::nullopt;
+    found.own = *own;
+    return found;
   }
 
   /// How many leading axes of the product are left by a sum over the others of its batch, and over nothing
@@ -170,10 +189,27 @@ class SharedFactors {
             "/matrices");
   }
 
-  void build_sum(Rewrite& r, const Match& match, int own) {
-    const Node sum = r.node(match[0]), product = r.node(match[1]);
-    Node made = product_of_rows(r, product, own);
-    if (sum.outputs[0].shape.rank() == own + 2) {
+  /// The value with its last two axes swapped.
+  static ValueRef turned(Rewrite& r, const Node& like, ValueRef value) {
+    std::vector<std::int64_t> order(static_cast<std::size_t>(r.graph.info(value).shape.rank()));
+    std::iota(order.begin(), order.end(), 0);
+    std::swap(order.end()[-1], order.end()[-2]);
+    Node turn = like;
+    turn.op = &OpRegistry::global().require("Transpose");
+    turn.attrs = {};
+    turn.inputs = {value, add_sizes(r.graph, like, Shape(std::move(order)))};
+    return {add_node(r.graph, std::move(turn), like.name + "/turned"), 0};
+  }
+
+  void build_sum(Rewrite& r, const Match& match, const SumOverBatch& found) {
+    const Node sum = r.node(match[0]);
+    Node product = r.node(match[1]);
+    for (const std::size_t factor : {0, 1}) {
+      if (found.turned[factor]) product.inputs[factor] = turned(r, product, product.inputs[factor]);
+      product.attrs.set(kFlags[factor], factor == 0);
+    }
+    Node made = product_of_rows(r, product, found.own);
+    if (sum.outputs[0].shape.rank() == found.own + 2) {
       replace(plan_, sum.id, std::move(made), "/of_rows");
       return;
     }
@@ -181,6 +217,7 @@ class SharedFactors {
     replace(plan_, sum.id, reshape_node(r.graph, sum, rows, sum.outputs[0].shape), "/matrices");
   }
 
+  static constexpr std::array<const char*, 2> kFlags{"adj_x", "adj_y"};
   Plan& plan_;
   std::map<std::pair<ValueRef, int>, ValueRef> joined_;  // by their rank
 };

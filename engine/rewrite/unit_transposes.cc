@@ -1,5 +1,7 @@
 #include "engine/rewrite/unit_transposes.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "engine/ir/tensor.h"
@@ -24,6 +26,15 @@ bool keeps_order(const Rewrite& r, const Match& match) {
   return true;
 }
 
+/// Whether a reduction of floats is along axes of one element each.
+bool reduces_nothing(const Rewrite& r, const Match& match) {
+  const Node& node = r.node(match[0]);
+  if (!is_plain(r.plan, node)) return false;
+  const OutputInfo &from = r.graph.info(node.inputs[0]), &to = node.outputs[0];
+  return from.shape.is_static() && to.shape.is_static() && from.dtype == to.dtype &&
+         is_floating(from.dtype) && from.shape.elements() == to.shape.elements() && from.shape.elements() > 0;
+}
+
 void make_view(Rewrite& r, const Match& match) {
   const Node old = r.node(match[0]);
   Node view = reshape_node(r.graph, old, old.inputs[0], old.outputs[0].shape);
@@ -36,9 +47,11 @@ void make_view(Rewrite& r, const Match& match) {
 }  // namespace
 
 void view_unit_transposes(Plan& plan) {
-  run_rules(plan, {.rules = {{"view", {"Transpose"}, keeps_order, make_view}},
+  run_rules(plan, {.rules = {{"view", {"Transpose"}, keeps_order, make_view},
+                             {"value", {"Sum", "Mean", "Max", "Min", "Prod"}, reduces_nothing, make_view}},
                    .text = [](const std::vector<int>& applied) {
-                     return std::to_string(applied[0]) + " transpositions move no elements";
+                     return fmt::format("{} transpositions move no elements, {} reductions are of one each",
+                                        applied[0], applied[1]);
                    }});
 }
 

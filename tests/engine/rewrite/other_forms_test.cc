@@ -364,6 +364,19 @@ TEST_F(SharedFactorTest, SumsOfOtherAxesStay) {
   EXPECT_EQ(count_ops(*program, "BatchMatMulV2"), 2);
 }
 
+TEST_F(SharedFactorTest, SumsOfWideProductsTransposeNarrowFactors) {
+  const auto sum = [&](const char* name, std::int64_t rows, std::int64_t columns, std::int64_t added) {
+    const Output x = placeholder((std::string("x") + name).c_str(), random_floats({5, rows, added}, 1));
+    const Output y = placeholder((std::string("y") + name).c_str(), random_floats({5, columns, added}, 2));
+    const Output product = b_.op("BatchMatMulV2", {x, y}, {{"adj_y", true}});
+    return b_.op("Neg", {b_.op("Sum", {product, ints({0})})});
+  };
+  const auto program = checked({sum("_wide", 8, 7, 2), sum("_narrow", 2, 3, 8)}, false, false);
+  EXPECT_EQ(count_ops(*program, "MatMul"), 1);
+  EXPECT_EQ(count_ops(*program, "Transpose"), 2);
+  EXPECT_EQ(count_ops(*program, "BatchMatMulV2"), 1);
+}
+
 TEST_F(OtherFormsTest, OtherTranspositionsAndFetchedProductsStay) {
   const Output x = placeholder("x", random_floats({3, 3, 3}, 1));
   const Output moved = b_.op("Transpose", {x, ints({1, 0, 2})});

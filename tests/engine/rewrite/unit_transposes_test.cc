@@ -35,5 +35,25 @@ TEST(UnitTransposesTest, AreViewsWhereNoElementMoves) {
   EXPECT_EQ(transposes_of({4, 6, 2}, {0, 2, 1}), 1);
 }
 
+TEST(UnitTransposesTest, SoAreReductionsOfOneElementEach) {
+  const auto reductions_of = [](const Shape& shape, std::int32_t axis, const char* op, DType dtype) {
+    GraphBuilder b;
+    const Output x = b.placeholder("x", dtype, shape);
+    const Output along = b.constant(Tensor::from<std::int32_t>({1}, std::vector{axis}), "axis");
+    const Output reduced = b.op(op, {b.op("Square", {x}), along}, {{"keep_dims", false}});
+    CompileRequest request;
+    request.feeds = {{"x", dtype, shape}};
+    request.fetches = {b.op("Neg", {reduced}).name()};
+    const auto program = compile(import_graph(b.graph()), request, {});
+    return std::count_if(program->ops.begin(), program->ops.end(),
+                         [&](const ProgramOp& made) { return made.op == op; });
+  };
+  for (const char* op : {"Sum", "Mean", "Max", "Min", "Prod"}) {
+    EXPECT_EQ(reductions_of({4, 1, 6}, 1, op, DType::Float32), 0) << op;
+    EXPECT_EQ(reductions_of({4, 1, 6}, 2, op, DType::Float32), 1) << op;
+  }
+  EXPECT_EQ(reductions_of({0, 1, 6}, 1, "Sum", DType::Float32), 1);
+}
+
 }  // namespace
 }  // namespace braid::testing
