@@ -154,10 +154,26 @@ PreparedKernel prepare(const PrepareContext& c) {
                          });
 }
 
+/// Bytes that are read of each input: of a part of a wider tensor its own, of picked rows all there are.
+double bytes_read(const InferContext& c, const Region& region) {
+  double bytes = 0;
+  for (int i = 0; i < c.inputs(); ++i) {
+    const double all = known_bytes({c.dtype(i), c.shape(i)});
+    const Region::Input& input = region.inputs[static_cast<std::size_t>(i)];
+    auto own = static_cast<double>(dtype_size(input.dtype));
+    for (const fusion::Axis& axis : input.axes)
+      if (axis.stride != 0) own *= static_cast<double>(axis.size);
+    bytes += input.by < 0 ? std::min(all, own) : all;
+  }
+  return bytes;
+}
+
 Cost cost(const InferContext& c, std::span<const OutputInfo> outputs) {
   const Region region = region_of(c.node());
+  double bytes = bytes_read(c, region);
+  for (const OutputInfo& out : outputs) bytes += known_bytes(out);
   return {static_cast<double>(region.rows * region.columns) * 4 * static_cast<double>(region.steps.size()),
-          traffic_bytes(c, outputs)};
+          bytes};
 }
 
 }  // namespace
