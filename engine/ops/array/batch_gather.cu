@@ -1,6 +1,9 @@
 // CUDA kernels of braid.BatchGather: rows in units of up to 16 bytes, a thread a unit; an index out of range
 // is reported and its row is zeros. The gradient adds rows up in the order of the indices: where a batch has
-// few, a thread looks through them for each of its elements; else common/cuda/row_groups.h sorts them.
+// few, some lanes look through them for each row; else common/cuda/row_groups.h sorts them.
+#include <algorithm>
+#include <climits>
+
 #include "engine/ops/array/batch_gather_sizes.h"
 #include "engine/ops/common/cuda/divide.cuh"
 #include "engine/ops/common/cuda/launch.cuh"
@@ -83,53 +86,123 @@ __global__ void entries_kernel(const I* indices, std::uint64_t* entries, RowOf r
 }
 
 constexpr std::int64_t kFewIndices = 1024;
-constexpr double kMostLooks = 1 << 28;  // at indices, of all elements
+constexpr double kMostLooks = 1 << 28;  // of lanes at indices
 
-/// A block has one or more of the matrices [rows, width].
-template <class I>
-__global__ void few_indices_kernel(const float* dy, const I* indices, float* out, BatchGatherSizes s,
+/// V floats of a row that are read and written at once.
+template <int V>
+struct alignas(V * sizeof(float)) Floats {
+  float of[V];
+};
+
+/// How few_indices_kernel spreads over warps.
+struct FewIndices {
+  std::int64_t outer, blocks;  // matrices that share indices; matrices
+  int rows, n, units;          // of a matrix; units of V floats of a row
+  int lanes;                   // of a row: a power of two, up to 32
+  int parts;                   // of a matrix, a block each
+};
+
+/// Adds up the rows of `from` whose bits are set, the lowest first; four are under way at a time.
+template <int V>
+__device__ void add_rows(unsigned mask, const Floats<V>* from, std::int64_t units, Floats<V>& sum) {
+  while (mask != 0) {
+    int at[4];
+    Floats<V> row[4];
+#pragma unroll
+    for (int& k : at) {
+      k = __ffs(static_cast<int>(mask)) - 1;
+      mask &= mask - 1;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      if (at[j] >= 0) row[j] = from[at[j] * units];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (at[j] < 0) continue;
+#pragma unroll
+      for (int v = 0; v < V; ++v) sum.of[v] += row[j].of[v];
+    }
+  }
+}
+
+/// A block has a part of the rows of one or more matrices [rows, width]; `lanes` threads have a row, look at
+/// as many indices at once, and read those rows of dy that belong to theirs.
+template <int V, class I>
+__global__ void few_indices_kernel(const Floats<V>* dy, const I* indices, Floats<V>* out, FewIndices s,
                                    StepStatus* status, int op) {
-  extern __shared__ __align__(16) int row_of_index[];
-  const int n = static_cast<int>(s.n), width = static_cast<int>(s.width);
-  const int elements = static_cast<int>(s.rows) * width;
-  for (std::int64_t block = blockIdx.x; block < s.batch * s.outer; block += gridDim.x) {
-    const I* const own = indices + block / s.outer * s.n;
+  extern __shared__ int row_of_index[];
+  const int lane = static_cast<int>(threadIdx.x) & 31, own = lane & (s.lanes - 1);
+  const unsigned all = s.lanes == 32 ? ~0u : (1u << s.lanes) - 1;
+  const int step = static_cast<int>(blockDim.x) / s.lanes * s.parts;
+  for (std::int64_t i = blockIdx.x; i < s.blocks * s.parts; i += gridDim.x) {
+    const std::int64_t block = i / s.parts;
+    const I* const given = indices + block / s.outer * s.n;
     __syncthreads();
-    for (int k = static_cast<int>(threadIdx.x); k < n; k += static_cast<int>(blockDim.x)) {
-      const auto index = static_cast<std::int64_t>(own[k]);
+    for (int k = static_cast<int>(threadIdx.x); k < s.n; k += static_cast<int>(blockDim.x)) {
+      const auto index = static_cast<std::int64_t>(given[k]);
       const bool fits = index >= 0 && index < s.rows;
       if (!fits) cuda::report(status, op, StatusCode::IndexOutOfRange, index, s.rows);
       row_of_index[k] = fits ? static_cast<int>(index) : -1;
     }
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < elements; i += static_cast<int>(blockDim.x)) {
-      const int row = i / width;
-      const float* const from = dy + block * s.n * s.width + (i - row * width);
-      float sum = 0;
-      for (int k = 0; k < n; ++k)
-        if (row_of_index[k] == row) sum += from[static_cast<std::int64_t>(k) * width];
-      out[block * elements + i] = sum;
+    const Floats<V>* const from = dy + block * s.n * s.units;
+    Floats<V>* const to = out + block * s.rows * s.units;
+    const auto part = static_cast<int>(i - block * s.parts);
+    const int first =
+        part * (static_cast<int>(blockDim.x) / s.lanes) + static_cast<int>(threadIdx.x) / 32 * (32 / s.lanes);
+    for (int begin = first; begin < s.rows; begin += step) {  // the same for all lanes of a warp
+      const int row = begin + lane / s.lanes;
+      for (int u = own; u - own < s.units; u += s.lanes) {
+        Floats<V> sum{};
+        for (int k = 0; k < s.n; k += s.lanes) {
+          const bool mine = k + own < s.n && row_of_index[k + own] == row;
+          const unsigned mask = __ballot_sync(~0u, mine) >> (lane - own) & all;
+          if (row < s.rows && u < s.units)
+            add_rows<V>(mask, from + static_cast<std::int64_t>(k) * s.units + u, s.units, sum);
+          __syncwarp();
+        }
+        if (row < s.rows && u < s.units) to[static_cast<std::int64_t>(row) * s.units + u] = sum;
+      }
     }
   }
 }
 
 bool has_few_indices(const BatchGatherSizes& s, DType dtype) {
-  const double elements = static_cast<double>(s.rows) * static_cast<double>(s.width);
-  const double matrices = static_cast<double>(s.batch) * static_cast<double>(s.outer);
-  return dtype == DType::Float32 && s.n <= kFewIndices && elements <= kMostLooks &&
-         matrices * elements * static_cast<double>(s.n) <= kMostLooks;
+  const double looks = static_cast<double>(s.batch) * static_cast<double>(s.outer) *
+                       static_cast<double>(s.rows) * static_cast<double>(s.n) *
+                       static_cast<double>(std::max<std::int64_t>(s.width / 32, 1));
+  return dtype == DType::Float32 && s.n <= kFewIndices && s.rows <= INT_MAX / 64 &&
+         s.rows * s.width <= INT_MAX && looks <= kMostLooks;
+}
+
+template <int V, class I>
+void run_few_indices(const BatchGatherSizes& s, const KernelArgs& a) {
+  FewIndices few{.outer = s.outer,
+                 .blocks = s.batch * s.outer,
+                 .rows = static_cast<int>(s.rows),
+                 .n = static_cast<int>(s.n),
+                 .units = static_cast<int>(s.width / V),
+                 .lanes = 1,
+                 .parts = 1};
+  while (few.lanes < std::min(few.units, 32)) few.lanes *= 2;
+  constexpr std::int64_t kEnoughBlocks = 132 * 8;
+  const std::int64_t most = (s.rows * few.lanes + cuda::kThreads - 1) / cuda::kThreads;
+  few.parts = static_cast<int>(std::clamp<std::int64_t>(kEnoughBlocks / few.blocks, 1, most));
+  cuda::launch(few_indices_kernel<V, I>, cuda::blocks_for(few.blocks * few.parts, 1), cuda::kThreads,
+               static_cast<std::size_t>(s.n) * sizeof(int), a.stream, a.in<Floats<V>>(0), a.in<I>(1),
+               a.out<Floats<V>>(0), few, a.status, a.op);
 }
 
 PreparedKernel few_indices(const PrepareContext& c, const BatchGatherSizes& s) {
   return with_index("braid.BatchGatherGrad", c.inputs[1].dtype, [&]<class I>() {
     PreparedKernel kernel;
     kernel.run = [s](const KernelArgs& a) {
-      const std::int64_t matrices = s.batch * s.outer;
-      if (matrices * s.rows * s.width == 0) return;
-      // The loop over the rows is unrolled to reads of 16 bytes, the last of them too.
-      const std::size_t bytes = (static_cast<std::size_t>(s.n) * sizeof(int) + 15) / 16 * 16;
-      cuda::launch(few_indices_kernel<I>, cuda::blocks_for(matrices, 1), cuda::kThreads, bytes, a.stream,
-                   a.in<float>(0), a.in<I>(1), a.out<float>(0), s, a.status, a.op);
+      if (s.batch * s.outer * s.rows * s.width == 0) return;
+      const auto alignment = static_cast<std::uint64_t>(s.width) * sizeof(float) |
+                             reinterpret_cast<std::uintptr_t>(a.inputs[0]) |
+                             reinterpret_cast<std::uintptr_t>(a.outputs[0]);
+      if (alignment % 16 == 0) return run_few_indices<4, I>(s, a);
+      run_few_indices<1, I>(s, a);
     };
     return kernel;
   });

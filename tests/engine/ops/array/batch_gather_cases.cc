@@ -1,3 +1,7 @@
+#include <fmt/format.h>
+
+#include <array>
+
 #include "tests/engine/ops/op_cases.h"
 
 namespace braid::testing {
@@ -32,6 +36,17 @@ BRAID_OP_CASES(batch_gather) {
              .attrs = {{"batch_dims", 1}},
              .no_gradient_inputs = {3},
              .numeric_gradient = false});  // of too many elements
+  // Rows of more and of fewer units than a warp has lanes, matrices of one and of several blocks.
+  for (const auto& [batch, rows, n, width] : std::vector<std::array<std::int64_t, 4>>{
+           {3, 24, 96, 48}, {2, 5, 33, 130}, {1, 700, 40, 12}, {2, 9, 1024, 1}, {2, 40, 70, 7}})
+    table.add("braid.BatchGatherGrad",
+              {.label = fmt::format("{} of {} rows of {}", n, rows, width),
+               .inputs = {random_f64({batch, n, width}, 1),
+                          converted(random_i64({batch, n}, 4, 0, rows), DType::Int32), i32({}, {1}),
+                          random_f64({batch, rows, width}, 2)},
+               .attrs = {{"batch_dims", 1}},
+               .no_gradient_inputs = {3},
+               .numeric_gradient = false});
   table.add("braid.BatchGatherGrad", {.label = "rows, repeated",
                                       .inputs = {random_f64({2, 2, 3}, 1), i32({2, 2}, {1, 1, 0, 3}),
                                                  i32({}, {1}), random_f64({2, 4, 3}, 2)},
