@@ -4,7 +4,7 @@ usage: torch_graphs.py export FOLDER [--models a,b] [--no-dropout]
        torch_graphs.py check FOLDER [--models a,b] [--no-dropout] [--limit 1e-5]
        torch_graphs.py time [--models a,b] [--no-dropout] [--batches 256,4096] [--precision TF32|BF16]
 
-The models are those of graphs_first.py to graphs_ninth.py; --models takes `first` to `ninth` and names. --no-dropout, for
+The models are those of graphs_first.py to graphs_tenth.py; --models takes `first` to `tenth` and names. --no-dropout, for
 `export` and `check`, leaves out what is random. `export` writes FOLDER/NAME.onnx, whose inputs are the model's columns and
 whose outputs are `loss` and `prediction`, and FOLDER/models.json with these columns; it needs onnx and no GPU. `check`
 trains these files for 20 steps of SGD with Braid's Python package on the CPU, beside PyTorch on the same rows, and prints
@@ -30,10 +30,11 @@ import graphs_ninth
 import graphs_second
 import graphs_seventh
 import graphs_sixth
+import graphs_tenth
 import graphs_third
 
 SETS = {"first": graphs_first, "second": graphs_second, "third": graphs_third, "fourth": graphs_fourth, "fifth": graphs_fifth,
-        "sixth": graphs_sixth, "seventh": graphs_seventh, "eighth": graphs_eighth, "ninth": graphs_ninth}
+        "sixth": graphs_sixth, "seventh": graphs_seventh, "eighth": graphs_eighth, "ninth": graphs_ninth, "tenth": graphs_tenth}
 COLUMNS = {name: columns for models in SETS.values() for name, columns in models.COLUMNS.items()}
 MODELS = {name: model for models in SETS.values() for name, model in models.MODELS.items()}
 YES_NO = tuple(name for models in SETS.values() for name in models.YES_NO)
