@@ -163,9 +163,11 @@ class UpdateGroups {
       offsets.push_back(node.attrs.get(kValueOffsets, std::vector<std::int64_t>{-1})[0]);
     }
     if (factors > 0) many.inputs.push_back(factor);
-    if (std::any_of(hots.begin(), hots.end(), [](std::int64_t hot) { return hot != 1; }))
+    // What the first one says is of one variable.
+    if (first.attrs.has(kHots) || std::any_of(hots.begin(), hots.end(), [](auto hot) { return hot != 1; }))
       many.attrs.set(kHots, std::move(hots));
-    if (std::any_of(offsets.begin(), offsets.end(), [](std::int64_t offset) { return offset >= 0; }))
+    if (first.attrs.has(kValueOffsets) ||
+        std::any_of(offsets.begin(), offsets.end(), [](auto offset) { return offset >= 0; }))
       many.attrs.set(kValueOffsets, std::move(offsets));
     plan_.domains.push_back(Domain::Device);
     const NodeId made = graph_.add(std::move(many));

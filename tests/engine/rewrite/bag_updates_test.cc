@@ -124,5 +124,13 @@ TEST_F(BagUpdatesTest, OnADeviceTablesAreReadByOneNodeAndUpdatedByOne) {
             (Ops{"braid.BagMany", "braid.GroupRows", "braid.SparseApplyGrouped hot 3 hot 1 hot 2"}));
 }
 
+TEST_F(BagUpdatesTest, OnADeviceColumnsOfOneIdAreUpdatedByOne) {
+  assume_cuda_kernels();
+  bag({table("t", 9), feed("a", DType::Int64, {5, 1})});
+  bag({table("u", 7), feed("b", DType::Int64, {5, 1})});
+  EXPECT_EQ(compiled(Domain::Device),
+            (Ops{"braid.BagMany", "braid.GroupRows", "braid.SparseApplyGrouped hot 1 hot 1"}));
+}
+
 }  // namespace
 }  // namespace braid::testing
