@@ -1,6 +1,7 @@
 #include "worker/run/built_step.h"
 
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "engine/program/program.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
+#include "worker/run/slow_start.h"
 #include "worker/step/stream_tuning.h"
 #include "worker/step/training_program.h"
 #include "worker/strategies/step_services.h"
@@ -87,6 +89,7 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   };
   grows_ = room_grows(job, run.peers.world);
   if (grows_ && job.streams().policy() == proto::Streams::AUTO) fit_first_batch(*from.batcher);
+  std::optional<SlowStart> slow("compiling the step");
   strategy->prepare(run.resumes(), first_wait);
   strategy->look_at_batches(
       [&](const Graph& graph, const std::vector<std::string>& values, std::uint64_t batches) {
@@ -118,6 +121,7 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   if (from.taken) input->take_from(*from.taken);
   instance = std::make_unique<Instance>(std::move(made.program), runtime, instance_options(job));
   if (made.before_first) before_first = std::make_unique<Instance>(std::move(made.before_first), runtime);
+  slow.emplace("the first values of variables");
   if (!keeps_variables)
     initialize_variables(training.graph, from.model.initial, job.seed(), *strategy, runtime);
 }

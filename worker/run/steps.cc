@@ -33,6 +33,7 @@ TrainingSteps::TrainingSteps(const RunContext& run, BuiltStep& built, const RunI
 void TrainingSteps::begin(std::uint64_t first, std::uint64_t job_step) {
   next_ = done_ = first;
   job_step_ = job_step;
+  if (!run_.job.input().has_follow()) first_step_.emplace("the first step");
   if (const KeptRows* cache = run_.runtime.services().find<KeptRows>())
     cache->publish(run_.monitor.registry());
   if (!run_.job.staging().enabled()) return;
@@ -174,6 +175,7 @@ bool TrainingSteps::start_step() {
 
 StepOutcome TrainingSteps::finish_step() {
   const StepResult result = step_result();
+  first_step_.reset();
   job_step_ = input_.taken ? std::max(job_step_, job_step_of(result.step)) : result.step;
   if (input_.taken) input_.taken->finish(result.step);
   cursor_ = std::move(cursors_.front());

@@ -18,6 +18,7 @@
 #include "worker/run/built_step.h"
 #include "worker/run/context.h"
 #include "worker/run/input.h"
+#include "worker/run/slow_start.h"
 #include "worker/run/waits.h"
 #include "worker/watch/stage_metrics.h"
 
@@ -107,7 +108,8 @@ class TrainingSteps {
   std::exception_ptr why_nothing_ahead_;  // what the wait for it threw
   std::uint64_t next_ = 0, done_ = 0;
   std::uint64_t job_step_ = 0;
-  std::deque<std::string> cursors_;  // of the steps in flight
+  std::optional<SlowStart> first_step_;  // until it has ended
+  std::deque<std::string> cursors_;      // of the steps in flight
   std::string cursor_;
   bool ended_ = false;
   bool outgrown_ = false;  // the next batch does not fit

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/communicator.h"
 #include "engine/exec/runtime.h"
 #include "proto/job.pb.h"
 #include "worker/elastic/elastic_world.h"
@@ -52,14 +53,16 @@ class Run {
       tell_refusal(run_.peers, error);
       if (elastic_ && elastic_->ended_in_order()) return never_taken_in(run_.job);
       tell_elastic(error);
-      if (!was_asked_to_stop(run_.stop, error)) throw;
-      return stopped_before_steps(run_.job, error);
+      if (was_asked_to_stop(run_.stop, error)) return stopped_before_steps(run_.job, error);
+      leave_others(error);
+      throw;
     }
     try {
       make_steps();
       return leaves_alone_ ? leave() : end();
     } catch (const Error& error) {
       tell_elastic(error);
+      leave_others(error);
       user_hooks_->fail(error);
       throw;
     }
@@ -125,6 +128,17 @@ class Run {
     if (!parts_.holding().whole) throw Unavailable("asked to stop, and the last step has failed half way");
     leaves_alone_ = !elastic_->leads();
     return elastic_->leads();  // it saves, and ends the job for all
+  }
+
+  /// Between GPUs the others would wait for this worker until their deadline, and its communicator's orderly
+  /// end for them.
+  void leave_others(const Error& error) {
+    const Peers& peers = run_.peers;
+    if (elastic_ || run_.options.replicas || peers.world == 1 || !peers.communicator ||
+        !run_.runtime.device() || ended_a_wait(error))
+      return;
+    log_error("this worker ends, and the others with it: {}", error.message());
+    peers.communicator->abort();
   }
 
   void tell_elastic(const Error& error) {

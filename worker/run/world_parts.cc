@@ -11,6 +11,7 @@
 #include "worker/elastic/elastic_world.h"
 #include "worker/run/batch_queue.h"
 #include "worker/run/hooks.h"
+#include "worker/run/slow_start.h"
 #include "worker/run/trainer.h"
 
 namespace braid::worker {
@@ -21,6 +22,7 @@ WorldParts::WorldParts(const RunContext& run, const RunWaits& waits, StopGrace& 
 void WorldParts::load(const StartedRun& started, RunReport& report) {
   started_ = &started;
   report_ = &report;
+  const SlowStart slow("reading rows");
   input = load_rows(run_, started.id, waits_.first());
 }
 
@@ -46,7 +48,10 @@ void WorldParts::build(const comm::World* world) {
   if (!std::exchange(drawn_, true)) report_->draw(built->instance->program());
   steps.emplace(run_, *built, input, waits_, grace_);
   const WaitContext wait = world ? waits_.start() : waits_.first();
-  built->strategy->agree_on_plan(built->agreed_hash, wait);
+  {
+    const SlowStart slow("waiting for the steps of the other workers");
+    built->strategy->agree_on_plan(built->agreed_hash, wait);
+  }
   const std::optional<RunCheckpoints> earlier = std::move(checkpoints);
   checkpoints.emplace(run_, *started_, *built, evaluation->metric(), evaluation->keeps_best());
   if (earlier) checkpoints->continue_from(*earlier);
@@ -71,6 +76,7 @@ std::uint64_t WorldParts::first_step() const {
 }
 
 std::uint64_t WorldParts::start(const WaitContext& wait) {
+  const SlowStart slow("restoring and sharing variables");
   const std::optional<CheckpointInfo> restored = restore(false);
   const std::uint64_t first = built->strategy->start(restored ? &*restored : nullptr, run_.resumes(),
                                                      restored ? restored->meta.step : first_step(), wait);
