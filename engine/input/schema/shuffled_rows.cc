@@ -1,8 +1,11 @@
 #include "engine/input/schema/shuffled_rows.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <numeric>
+#include <span>
 #include <utility>
 
 namespace braid {
@@ -31,13 +34,25 @@ class Draws {
   std::size_t at_ = bits_.size();
 };
 
-/// Fisher-Yates with counter-based bits.
-void permute(std::vector<std::int64_t>& order, RngKey key) {
-  std::vector<std::uint32_t> bits(order.size() * 2);
-  fill_bits(key, 0, bits);
-  for (std::size_t i = order.size(); i > 1; --i) {
-    const std::uint64_t r = (std::uint64_t{bits[2 * i - 2]} << 32) | bits[2 * i - 1];
-    std::swap(order[i - 1], order[r % i]);
+/// Fisher-Yates with counter-based bits, from the last place to the first. Which places change their rows
+/// follows from the bits alone, so a piece of them is drawn first, and their rows are fetched ahead.
+template <class Row>
+void permute(std::vector<Row>& order, RngKey key) {
+  constexpr std::size_t kDraws = 2048, kAhead = 24;
+  std::array<std::uint32_t, 2 * kDraws> bits;
+  std::array<std::size_t, kDraws> others;
+  for (std::size_t end = order.size(); end > 1;) {
+    const std::size_t begin = end > kDraws + 1 ? end - kDraws : 1, count = end - begin;
+    fill_bits(key, 2 * begin, std::span(bits).first(2 * count));
+    for (std::size_t k = 0; k < count; ++k) {
+      const std::uint64_t r = (std::uint64_t{bits[2 * k]} << 32) | bits[2 * k + 1];
+      others[k] = static_cast<std::size_t>(r % (begin + k + 1));
+    }
+    for (std::size_t k = count; k-- > 0;) {
+      if (k >= kAhead) __builtin_prefetch(&order[others[k - kAhead]], 1);
+      std::swap(order[begin + k], order[others[k]]);
+    }
+    end = begin;
   }
 }
 
@@ -64,8 +79,16 @@ void draw_from_buffer(std::vector<std::int64_t>& order, std::size_t capacity, Rn
 
 std::vector<std::int64_t> shuffled_rows(std::int64_t rows, RngKey key, std::int64_t buffer) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(rows));
+  const bool from_buffer = buffer > 0 && buffer < rows;
+  if (!from_buffer && rows <= std::numeric_limits<std::uint32_t>::max()) {
+    std::vector<std::uint32_t> narrow(order.size());  // half of it fits the caches twice as well
+    std::iota(narrow.begin(), narrow.end(), 0U);
+    permute(narrow, key);
+    std::ranges::copy(narrow, order.begin());
+    return order;
+  }
   std::iota(order.begin(), order.end(), 0);
-  if (buffer > 0 && buffer < rows)
+  if (from_buffer)
     draw_from_buffer(order, static_cast<std::size_t>(buffer), key);
   else
     permute(order, key);

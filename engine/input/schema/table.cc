@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/init.h"
+#include "engine/input/schema/epoch_orders.h"
 #include "engine/input/schema/gather_rows.h"
 #include "engine/input/schema/ragged_batch.h"
 #include "engine/input/schema/ragged_room.h"
@@ -18,10 +19,6 @@
 
 namespace braid {
 namespace {
-
-/// Orders of epochs that are kept: of the epoch before, while threads still make its last batches, of this
-/// one and of the next.
-constexpr std::size_t kOrders = 3;
 
 /// int64 ids, all of them of fields that say that they fit int32.
 bool has_narrow_ids(const TableColumn& column) {
@@ -204,20 +201,26 @@ Batcher::Order Batcher::order_of(std::uint64_t epoch) const {
   return order;
 }
 
-/// Made by the first thread that asks; the others wait for it without the lock.
+/// Made by the first thread that asks; the others wait for it without the lock. In a job that goes on behind
+/// its first epoch, the next ones are begun with it.
 Batcher::Order Batcher::permutation(std::uint64_t epoch) {
+  if (!options_.shuffle) epoch = 0;
+  const std::uint64_t ahead = epochs_ahead(rows_, options_.global_batch);
   std::promise<Order> mine;
+  std::shared_future<Order> found;
   {
-    std::unique_lock lock(mu_);
-    for (const auto& [known, order] : permutations_)
-      if (known == epoch) {
-        const std::shared_future<Order> found = order;
-        lock.unlock();
-        return found.get();
-      }
-    if (permutations_.size() >= kOrders) permutations_.erase(permutations_.begin());
-    permutations_.emplace_back(epoch, mine.get_future().share());
+    std::lock_guard lock(mu_);
+    const bool goes_on = rows_ >= kFewRows && epoch > 0 && find_order(permutations_, epoch - 1);
+    if (const auto* known = find_order(permutations_, epoch))
+      found = *known;
+    else
+      keep_order(permutations_, epoch, mine.get_future().share(), ahead);
+    for (std::uint64_t next = epoch + 1; goes_on && next <= epoch + ahead; ++next)
+      if (!find_order(permutations_, next))
+        keep_order(permutations_, next,
+                   std::async(std::launch::async, [this, next] { return order_of(next); }).share(), ahead);
   }
+  if (found.valid()) return found.get();
   try {
     Order order = order_of(epoch);
     mine.set_value(order);
@@ -228,14 +231,13 @@ Batcher::Order Batcher::permutation(std::uint64_t epoch) {
   }
 }
 
-/// On a thread of its own, so that no batch waits for it: an order takes as long as some hundred batches.
+/// On a thread of its own, so that no batch waits for it.
 void Batcher::prepare_permutation(std::uint64_t epoch) {
   std::lock_guard lock(mu_);
-  for (const auto& [known, order] : permutations_)
-    if (known == epoch) return;
-  if (permutations_.size() >= kOrders) permutations_.erase(permutations_.begin());
-  permutations_.emplace_back(
-      epoch, std::async(std::launch::async, [this, epoch] { return order_of(epoch); }).share());
+  if (rows_ >= kFewRows && !find_order(permutations_, epoch))
+    keep_order(permutations_, epoch,
+               std::async(std::launch::async, [this, epoch] { return order_of(epoch); }).share(),
+               epochs_ahead(rows_, options_.global_batch));
 }
 
 /// The table's rows that make up a part of batch `ticket`.

@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/init.h"
+#include "engine/input/schema/shuffled_rows.h"
 
 namespace braid {
 namespace {
@@ -48,6 +50,20 @@ TEST(BatcherTest, LargeBatchesHaveTheirRows) {
     const auto* made = reinterpret_cast<const std::uint8_t*>(batch.tensors[1].raw());
     for (std::size_t r = 0; r < order.size(); ++r, made += width)
       ASSERT_TRUE(std::equal(made, made + width, bytes.begin() + order[r] * width)) << "row " << r;
+  }
+}
+
+/// Sizes about those of the pieces that are drawn at a time.
+TEST(ShuffledRowsTest, AreThoseOfFisherAndYates) {
+  for (const std::int64_t rows : {1, 2, 3, 2048, 2049, 2050, 4097, 10000}) {
+    const RngKey key = make_rng_key(17, "shuffle", static_cast<std::uint64_t>(rows));
+    std::vector<std::int64_t> order(static_cast<std::size_t>(rows));
+    std::iota(order.begin(), order.end(), 0);
+    std::vector<std::uint32_t> bits(2 * order.size());
+    fill_bits(key, 0, bits);
+    for (std::size_t i = order.size(); i > 1; --i)
+      std::swap(order[i - 1], order[((std::uint64_t{bits[2 * i - 2]} << 32) | bits[2 * i - 1]) % i]);
+    EXPECT_EQ(shuffled_rows(rows, key, 0), order) << rows;
   }
 }
 
@@ -101,11 +117,15 @@ TEST(BatcherTest, IdsThatFitAreDeliveredIn32BitsWhereTheyAreAskedForAsStored) {
   }
 }
 
+/// Rows whose orders are made as they are needed, ahead by some epochs, and by as many as there may be.
 TEST(BatcherTest, ThreadsThatPassTheEndsOfEpochsTogetherMakeTheSameBatches) {
-  for (const bool carries : {false, true}) {
-    const BatchOptions options{.global_batch = 7, .seed = 9, .carry_remainder = carries};
-    Batcher one(counting_table(40), {"id"}, options), together(counting_table(40), {"id"}, options);
-    constexpr std::uint64_t kTickets = 400;  // 66 epochs or more
+  const std::pair<std::int64_t, std::int64_t> sizes[] = {{40, 7}, {3000, 100}, {3000, 900}};
+  for (int k = 0; k < 6; ++k) {
+    const auto [rows, batch] = sizes[k / 2];
+    SCOPED_TRACE(batch);
+    const BatchOptions options{.global_batch = batch, .seed = 9, .carry_remainder = k % 2 == 1};
+    Batcher one(counting_table(rows), {"id"}, options), together(counting_table(rows), {"id"}, options);
+    constexpr std::uint64_t kTickets = 400;  // 13 epochs or more
     std::vector<std::vector<std::int64_t>> made(kTickets);
     std::atomic<std::uint64_t> next{0};
     std::vector<std::jthread> threads;
