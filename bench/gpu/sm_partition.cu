@@ -3,12 +3,15 @@
 // long one with and without shares. For `streams.partition`, which asks whether a captured step keeps them.
 //
 //   nvcc -O3 -std=c++20 -arch=sm_90 sm_partition.cu -o sm_partition -lcuda && ./sm_partition [SMALL_SMS]
+//   ./sm_partition SMALL_SMS small|large SECONDS: kernels of one share alone, for processes side by side
+//   (MPS)
 //
 // Prints lines for people.
 #include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -69,10 +72,14 @@ class Seen {
   }
   void clear() { check(cudaMemset(memory_, 0, kSms * sizeof(unsigned)), "cudaMemset"); }
   unsigned* get() const { return memory_; }
-  int sms() const {
+  int sms() const { return static_cast<int>(list().size()); }
+  std::vector<int> list() const {
     std::vector<unsigned> counts(kSms);
     check(cudaMemcpy(counts.data(), memory_, kSms * sizeof(unsigned), cudaMemcpyDeviceToHost), "cudaMemcpy");
-    return static_cast<int>(std::count_if(counts.begin(), counts.end(), [](unsigned c) { return c != 0; }));
+    std::vector<int> ran_on;
+    for (int sm = 0; sm < kSms; ++sm)
+      if (counts[static_cast<std::size_t>(sm)] != 0) ran_on.push_back(sm);
+    return ran_on;
   }
 
  private:
@@ -92,8 +99,8 @@ cudaGraphExec_t captured_fork(cudaStream_t origin, cudaStream_t first, cudaStrea
   check(cudaGetLastError(), "launch on the first share");
   stay<<<2048, 128, 0, second>>>(b, kShort);
   check(cudaGetLastError(), "launch on the second share");
-  check(cudaEventRecord(joined[0], first), "join");
-  check(cudaEventRecord(joined[1], second), "join");
+  check(cudaEventRecord(joined[0], first), "join the first share");
+  check(cudaEventRecord(joined[1], second), "join the second share");
   for (cudaEvent_t event : joined) check(cudaStreamWaitEvent(origin, event, 0), "join");
   cudaGraph_t graph{};
   check(cudaStreamEndCapture(origin, &graph), "end capture");
@@ -125,9 +132,39 @@ void latency(const char* what, cudaStream_t small, cudaStream_t large) {
               times[times.size() * 99 / 100]);
 }
 
-}  // namespace
+/// What a stream of a share can do with an event of the primary context, and with one of its own.
+void try_events(const Share& share) {
+  const auto tried = [&](const char* what, cudaEvent_t event) {
+    const cudaError_t result = cudaEventRecord(event, share.stream);
+    std::printf("record of an event of %s on a share's stream: %s\n", what, cudaGetErrorString(result));
+    cudaGetLastError();
+  };
+  cudaEvent_t primary{}, own{};
+  check(cudaEventCreateWithFlags(&primary, cudaEventDisableTiming), "event");
+  tried("the primary context", primary);
+  CUcontext context{};
+  check(cuCtxFromGreenCtx(&context, share.context), "cuCtxFromGreenCtx");
+  check(cuCtxPushCurrent(context), "cuCtxPushCurrent");
+  check(cudaEventCreateWithFlags(&own, cudaEventDisableTiming), "event");
+  check(cuCtxPopCurrent(nullptr), "cuCtxPopCurrent");
+  tried("the share's context", own);
+}
 
-int main(int argc, char** argv) {
+/// The multiprocessors that a process's kernels run on, beside whatever other processes do.
+void alone(const char* which, const Share& share, double seconds) {
+  Seen seen;
+  int rounds = 0;
+  for (const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+       std::chrono::steady_clock::now() < end; ++rounds) {
+    stay<<<2048, 128, 0, share.stream>>>(seen.get(), kShort);
+    check(cudaStreamSynchronize(share.stream), "wait");
+  }
+  std::printf("%s: %d rounds on %d multiprocessors:", which, rounds, seen.sms());
+  for (const int sm : seen.list()) std::printf(" %d", sm);
+  std::printf("\n");
+}
+
+int measure(int argc, char** argv) {
   const unsigned wanted = argc > 1 ? static_cast<unsigned>(std::atoi(argv[1])) : 32;
   check(cudaSetDevice(0), "cudaSetDevice");
   check(cudaFree(nullptr), "context");
@@ -141,6 +178,11 @@ int main(int argc, char** argv) {
   std::printf("%u multiprocessors: shares of %u and %u\n", all.sm.smCount, small_sms.sm.smCount,
               rest.sm.smCount);
   const Share small = make_share(device, small_sms), large = make_share(device, rest);
+  if (argc > 3) {
+    alone(argv[2], argv[2][0] == 's' ? small : large, std::atof(argv[3]));
+    return 0;
+  }
+  try_events(small);
   cudaStream_t plain{}, other{};
   check(cudaStreamCreateWithFlags(&plain, cudaStreamNonBlocking), "stream");
   check(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "stream");
@@ -169,3 +211,7 @@ int main(int argc, char** argv) {
   latency("beside long kernels, with the highest priority", urgent, other);
   return 0;
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return measure(argc, argv); }
