@@ -8,14 +8,22 @@
 // "layers": six layers of 4096 on 1024 inputs; Adam.
 //
 // usage: precision_bench [--device cpu|cuda] [--models dlrm_v2,...] [--batches job,4096] [--precisions ...]
+//                        [--criteo FILE [--turns N]]
+//
+// Feeds are made up: one batch, whose ids are uniform. With --criteo they are rows of a file in the Criteo
+// layout, for models of its columns: --turns shuffled batches in turn, so that each step names the rows that
+// it would from the file.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstring>
 
 #include "bench/training_step.h"
 #include "bench/zoo_cases.h"
 #include "engine/builder/graph_builder.h"
+#include "engine/input/formats/readers.h"
+#include "engine/input/schema/table.h"
 #include "engine/program/program.h"
 #include "proto/graph.pb.h"
 
@@ -24,7 +32,8 @@ namespace {
 
 struct Options {
   std::string device = "cpu", models = "layers,dlrm_v2", batches = "64", precisions = "FP32,TF32,BF16,FP16";
-  int steps = 20, rounds = 5, streams = 1;
+  std::string criteo;
+  int steps = 20, rounds = 5, streams = 1, turns = 8;
   bool notes = false, ops = false;
 };
 
@@ -132,14 +141,37 @@ void print_notes(const Program& program, const Options& options) {
   }
 }
 
+/// A batch's own memory goes back to the batcher.
+std::vector<Tensor> copies_of(const std::vector<Tensor>& columns) {
+  std::vector<Tensor> copies;
+  for (const Tensor& column : columns) {
+    copies.emplace_back(column.dtype(), column.shape());
+    std::memcpy(copies.back().raw(), column.raw(), column.bytes());
+  }
+  return copies;
+}
+
+std::vector<std::vector<Tensor>> batches_of(Training& training, const Model& model, std::int64_t rows,
+                                            const Options& options) {
+  const std::vector<std::string>& columns = model.graph.columns;
+  if (options.criteo.empty()) return {made_up_feeds(training, columns, rows, model.classes, model.ids)};
+  Batcher batcher(read_criteo({options.criteo}, {.buckets = model.ids}), columns,
+                  {.global_batch = rows, .seed = 1});
+  for (std::size_t c = 0; c < columns.size(); ++c)
+    training.request.feeds.push_back({columns[c], batcher.dtype(c), batcher.shape(c, rows)});
+  std::vector<std::vector<Tensor>> batches;
+  for (int turn = 0; turn < options.turns; ++turn)
+    batches.push_back(copies_of(batcher.make(static_cast<std::uint64_t>(turn)).tensors));
+  return batches;
+}
+
 void measure(const std::string& name, const std::string& rows, const Options& options) {
   const Model model = name == "layers"    ? build_layers()
                       : name == "dlrm_v2" ? build_dlrm_v2()
                                           : build_zoo(name);
   const std::int64_t batch = rows == "job" ? model.rows : std::stoll(rows);
   Training training = make_training(model.graph, {.kind = model.optimizer});
-  const std::vector<Tensor> values =
-      made_up_feeds(training, model.graph.columns, batch, model.classes, model.ids);
+  const std::vector<std::vector<Tensor>> batches = batches_of(training, model, batch, options);
   std::vector<float> wide;
   for (const std::string& precision : CLI::detail::split(options.precisions, ',')) {
     std::shared_ptr<Accelerator> device;
@@ -158,7 +190,8 @@ void measure(const std::string& name, const std::string& rows, const Options& op
     if (precision == "FP16") compiling.precision.half = DType::Float16;
     try {
       TimedSteps steps(training, compiling, device);
-      const std::vector<std::vector<Tensor>> feeds{on_device(values, device)};
+      std::vector<std::vector<Tensor>> feeds;
+      for (const std::vector<Tensor>& values : batches) feeds.push_back(on_device(values, device));
       steps.run(feeds, 6);
       std::vector<double> times;
       for (int round = 0; round < options.rounds; ++round)
@@ -197,6 +230,8 @@ int run(int argc, char** argv) {
   app.add_option("--steps", options.steps);
   app.add_option("--rounds", options.rounds);
   app.add_option("--streams", options.streams);
+  app.add_option("--criteo", options.criteo)->check(CLI::ExistingFile);
+  app.add_option("--turns", options.turns)->check(CLI::PositiveNumber);
   app.add_flag("--notes", options.notes, "What the passes say");
   app.add_flag("--ops", options.ops, "The ops of the programs");
   CLI11_PARSE(app, argc, argv);

@@ -5,7 +5,8 @@ usage: from_files.py [--braid BINARY] [--steps-bench BINARY] [--models mlp,cnn,d
                      [--threads AUTO,8] [--seconds S] [--fashion DIR] [--set FIELD=VALUE]
 
 fixed_us: precision_bench on the job's model, optimizer and batch, TF32, one captured graph on one stream, its inputs on the
-device. files_us: `braid train` with the same stream settings, between the progress lines of the later three quarters of a
+device: one batch of dlrm's file, or one made up of the others' shapes. turns_us, of dlrm: on eight batches of its file in turn,
+which name other rows of the tables each step, as training does. files_us: `braid train` with the same stream settings, between the progress lines of the later three quarters of a
 run; of a run that takes --seconds about. wait: the share of the time that it waits for input. From windows of the same run
 in which the driver records every copy: compute_us, device time a step; h2d_GBps, bytes a batch by the time of its copy;
 hidden, the share of the copies' time in which a compute stream was busy.
@@ -63,10 +64,10 @@ def make_images(folder):
             file.write(header + values)
 
 
-def fixed_steps(args, name, batches):
-    """batch -> us a step on a batch that stays."""
+def fixed_steps(args, name, batches, more=()):
+    """batch -> us a step on batches that stay."""
     command = [args.steps_bench, "--device", args.device, "--models", name, "--batches", ",".join(map(str, batches)),
-               "--precisions", "TF32", "--steps", "200" if args.device == "cuda" else "5"]
+               "--precisions", "TF32", "--steps", "200" if args.device == "cuda" else "5", *more]
     out = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
     found = {int(batch): float(us) for batch, us in re.findall(rf"^{name} +(\d+) TF32 \| +([0-9.]+) us", out, re.M)}
     if set(found) != set(batches):
@@ -127,7 +128,9 @@ def main():
             models.make_criteo(args, criteo)
         for name in names:
             batches = [JOB_BATCH[name] if batch == "job" else int(batch) for batch in args.batches.split(",")]
-            fixed = fixed_steps(args, name, batches)
+            rows = ["--criteo", os.path.join(criteo, "train.tsv")] if name == "dlrm" else []
+            fixed = fixed_steps(args, name, batches, [*rows, "--turns", "1"] if rows else [])
+            turns = fixed_steps(args, name, batches, rows) if rows else {}
             for batch in batches:
                 for threads in args.threads.split(","):
                     steps = int(max(60, min(40000, args.seconds * 1e6 / fixed[batch])))
@@ -136,6 +139,9 @@ def main():
                     line = {"model": name, "batch": batch, "threads": threads, "steps": steps,
                             "fixed_us": round(fixed[batch], 1), **line}
                     line["ratio"] = round(line["files_us"] / fixed[batch], 3)
+                    if turns:
+                        line["turns_us"] = round(turns[batch], 1)
+                        line["ratio_of_turns"] = round(line["files_us"] / turns[batch], 3)
                     if "batch_bytes" in line:
                         line.update(copies(trace, line["batch_bytes"]))
                     print(json.dumps(line), flush=True)

@@ -2,6 +2,8 @@
 // missed.
 #include <signal.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/gpu/gpu_job.h"
 #include "tests/support/missing.h"
 
@@ -23,6 +25,13 @@ Job in_stages(const Job& job) {
 }
 
 class NcclJobTest : public IntegrationTest {};
+
+nlohmann::json result_in(const std::string& text) {
+  const std::string mark = "result: ";
+  const std::size_t at = text.rfind(mark);
+  if (at == std::string::npos) return {};
+  return nlohmann::json::parse(text.substr(at + mark.size(), text.find('\n', at) - at - mark.size()));
+}
 
 TEST_F(NcclJobTest, AGroupOfOneTrains) {
   REQUIRE_GPUS(1);
@@ -73,6 +82,33 @@ TEST_F(NcclJobTest, StagesOfAPipelineLoseAsMuchAsOneGpu) {
       cluster.expect_success();
       EXPECT_LT(largest_relative_difference(one, cluster.mean_losses()), kRelative);
     }
+}
+
+/// Each predicts some of the batches; scores and sums travel over NCCL. What one GPU finds of the checkpoint
+/// has the same bits.
+TEST_F(NcclJobTest, WorkersMeasureTogetherWhatOneGpuMeasures) {
+  REQUIRE_GPUS(2);
+  for (const std::string kind : {"ALLREDUCE", "HYBRID"}) {
+    SCOPED_TRACE(kind);
+    const Path checkpoints = directory() / (kind + ".checkpoints");
+    const Job job = on_gpu(wide_deep())
+                        .with({"strategy.backend=NCCL", "steps=60", "model.sparse_tables=true",
+                               "evaluation.enabled=true", "evaluation.batch_size=61", "evaluation.metric=AUC",
+                               "evaluation.metric=LOG_LOSS", "evaluation.metric=PR_AUC",
+                               "checkpoint.directory=" + checkpoints.string(), "checkpoint.every_steps=60"});
+    Cluster cluster(directory() / kind, job.with({"strategy.kind=" + kind}), {2, 0});
+    cluster.expect_success();
+    EXPECT_THAT(cluster.worker(0).err(), HasSubstr("workers share the test rows"));
+    const auto together = result_in(cluster.worker(0).out());
+    std::vector<std::string> arguments = on_gpu(job).with({"strategy.kind=LOCAL"}).arguments();
+    arguments[0] = "evaluate";
+    arguments.insert(arguments.end(), {"--checkpoint", checkpoints.string()});
+    Process alone(braid(arguments), {}, directory() / (kind + ".alone"));
+    ASSERT_EQ(alone.exit_code(), 0) << alone.err();
+    const auto expected = result_in(alone.out());
+    for (const char* metric : {"auc", "log_loss", "pr_auc"})
+      EXPECT_EQ(together[metric].get<double>(), expected[metric].get<double>()) << metric;
+  }
 }
 
 TEST_F(NcclJobTest, RanksOfMpirunFindEachOther) {
