@@ -1,9 +1,12 @@
 // A library to be preloaded, which plants a cause: the variable SLOW_DISK makes every fsync and fdatasync
 // take so many microseconds longer, SLOW_READS every positioned read of a block, SLOW_KERNELS every primitive
 // of oneDNN. SLOW_TASK ("worker\", \"index\":
-// 2") is what TF_CONFIG must contain for that; unset: any. CLOCK_JUMP is what the time of day is wrong by, in
-// seconds; with CLOCK_JUMP_EVERY only in every other interval of so many milliseconds.
+// 2") is what TF_CONFIG must contain for that; unset: any. MORE_RESIDENT makes the process so many MiB larger
+// without taking memory: 4 MiB of a file in memory that are mapped again and again. CLOCK_JUMP is what the
+// time of day is wrong by, in seconds; with CLOCK_JUMP_EVERY only in every other interval of so many
+// milliseconds.
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
@@ -38,6 +41,19 @@ time_t wrong_by() {
   timespec now{};
   ::syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
   return (now.tv_sec * 1000 + now.tv_nsec / 1000000) / every % 2 * jump;
+}
+
+__attribute__((constructor)) void take_more_room() {
+  constexpr size_t kBytes = size_t{4} << 20;
+  const long wanted = number_of("MORE_RESIDENT") << 20;
+  if (wanted <= 0) return;
+  const int file = ::memfd_create("more_resident", MFD_CLOEXEC);
+  if (file < 0 || ::ftruncate(file, kBytes) != 0) std::abort();
+  for (size_t mapped = 0; mapped < static_cast<size_t>(wanted); mapped += kBytes) {
+    const void* const room = ::mmap(nullptr, kBytes, PROT_READ, MAP_SHARED | MAP_POPULATE, file, 0);
+    if (room == MAP_FAILED) std::abort();
+  }
+  ::close(file);
 }
 
 }  // namespace
