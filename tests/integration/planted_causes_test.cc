@@ -1,11 +1,14 @@
 // The doctor names the cause that was planted in a job, and no other: eight jobs with a cause each, and sound
 // ones, which it has no word about. What a busy machine adds for a moment is not held against it: a finding
-// counts that most looks have.
+// counts that most looks have. With BRAID_TEST_BROWSER=chromium that browser draws the page of each, too,
+// which must have the same words.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <cstdlib>
 #include <map>
+#include <regex>
 #include <set>
 
 #include "tests/integration/watched_job.h"
@@ -50,6 +53,35 @@ class PlantedCauseTest : public WatchedJobTest {
     return found;
   }
 
+  /// Without numbers, which change from look to look.
+  static std::string words_of(const std::string& text) {
+    return std::regex_replace(text, std::regex("[0-9][0-9.]*"), "#");
+  }
+
+  /// What the doctor says now stands in the page that a browser has drawn, if there is one.
+  void expect_drawn(const std::string& address, const std::string& cause) {
+    const char* const browser = std::getenv("BRAID_TEST_BROWSER");
+    if (!browser) return;
+    const json job = json::parse(tool({"doctor", address, "--json", "--seconds", "1"}, 1));
+    std::string text, advice;
+    for (const json& warning : job["warnings"])
+      if (cause.starts_with(warning["rule"].get<std::string>())) {
+        text = warning["text"].get<std::string>();
+        advice = warning["advice"].get<std::string>();
+      }
+    ASSERT_FALSE(text.empty()) << job.dump(1);
+    Process page({browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                  "--user-data-dir=" + path("browser"), "--virtual-time-budget=8000", "--dump-dom",
+                  "http://" + address + "/"},
+                 {}, directory() / "page");
+    ASSERT_EQ(page.exit_code(), 0) << page.err();
+    const std::string drawn = page.out();
+    const std::size_t at = drawn.find("id=\"warnings\"");
+    ASSERT_NE(at, std::string::npos) << drawn.substr(0, 2000);
+    const std::string words = words_of(drawn.substr(at));
+    EXPECT_THAT(words, AllOf(HasSubstr(words_of(text)), HasSubstr(words_of(advice))));
+  }
+
   /// Waits until the cause, which may be the begin of a finding, is all that is found, then expects that this
   /// is the diagnosis. A job's first moments are of buffers that are full.
   void expect_only(const std::string& address, const std::string& cause) {
@@ -64,6 +96,7 @@ class PlantedCauseTest : public WatchedJobTest {
     const Findings found = diagnosis(address);
     ASSERT_EQ(found.size(), 1U) << ::testing::PrintToString(found);
     EXPECT_TRUE(found.begin()->starts_with(cause)) << *found.begin();
+    expect_drawn(address, cause);
   }
 
   /// A job of one process.
