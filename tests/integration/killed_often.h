@@ -19,4 +19,10 @@ void expect_kills_change_nothing(const Path& directory, const std::function<Job(
 void expect_other_workers_go_on(const Path& directory, const std::function<Job(const Path&)>& job_in,
                                 int step, const std::vector<int>& workers = {2, 4, 1});
 
+/// The same with a job whose sums are exact (count_model.h), killed once a number of workers[1...], in turn:
+/// all losses that any of the runs has logged, and the table of the last checkpoint, are to the bit those of
+/// a whole run of one worker.
+void expect_the_bits_of_one_worker(const Path& directory, const std::function<Job(const Path&)>& job_in,
+                                   int step, const std::vector<int>& workers);
+
 }  // namespace braid::integration

@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "tests/integration/count_model.h"
 #include "tests/integration/killed_often.h"
 
 namespace braid::integration {
@@ -21,6 +22,15 @@ input {
 }
 optimizer { kind: ADAM learning_rate: 0.02 }
 runtime { intra_op_threads: 1 device: CPU }
+)";
+
+constexpr const char* kCountJob = R"(
+name: "count" seed: 3
+model {{ graph {{ file: "{}" loss: "loss" feeds {{ value: "id" column: "label" }} frozen: "w" }} }}
+input {{ format: {} train_files: "rows.*" csv {{ header: true }} columns {{ name: "id" kind: CLASS }} }}
+optimizer {{ kind: SGD learning_rate: 64 }}
+runtime {{ device: CPU intra_op_threads: 1 }}
+evaluation {{ enabled: false }}
 )";
 
 class KilledReadersFaultTest : public IntegrationTest {
@@ -68,6 +78,29 @@ class KilledReadersFaultTest : public IntegrationTest {
     expect_kills_change_nothing(in("kills"), job_in, kSteps, kEvery);
     if (!HasFailure()) expect_other_workers_go_on(in("workers"), job_in, 2 * kEvery);
   }
+  /// Rows with a number each, for count_graph(); batches of 64.
+  Job counted(const std::string& format, int steps, const std::vector<std::string>& set) {
+    constexpr int kRows = 4000;
+    std::minstd_rand random(11);
+    std::vector<int> first;
+    for (int r = 0; r < kRows; ++r) first.push_back(static_cast<int>(random() >> 15));  // below 2^16
+    write("count.pbtxt", count_graph(kRows, 1, first));
+    return Job{write("job.pbtxt", fmt::format(kCountJob, path("count.pbtxt"), format)),
+               directory(),
+               {"input.global_batch_size=64", "steps=" + std::to_string(steps), "staging.num_threads=2",
+                "staging.capacity=3", "metrics.progress_seconds=0.05"}}
+        .with(set);
+  }
+  std::string numbers() {
+    std::string rows = "id\n";
+    for (int r = 0; r < 4000; ++r) rows += fmt::format("{}\n", r);
+    return write("rows.csv", rows);
+  }
+  /// Killed ten times, each time with another number of workers.
+  void expect_exact(const Job& job) {
+    const auto job_in = [&](const Path& root) { return job.with(checkpoints_in(root, kEvery)); };
+    expect_the_bits_of_one_worker(directory(), job_in, 2 * kEvery, {1, 2, 4, 1, 4, 2, 1, 2, 4, 2, 4});
+  }
   static constexpr int kSteps = 180, kEvery = 10;
 };
 
@@ -98,6 +131,18 @@ TEST_F(KilledReadersFaultTest, Parquet) {
 TEST_F(KilledReadersFaultTest, MlperfArrays) { expect_the_same(mlperf("npy")); }
 
 TEST_F(KilledReadersFaultTest, MlperfRows) { expect_the_same(mlperf("bin")); }
+
+TEST_F(KilledReadersFaultTest, OnAnyNumberOfWorkersTheBitsAreThoseOfOne) {
+  numbers();
+  expect_exact(counted("CSV", 400,
+                       {"input.read=STREAM", "input.stream.block_bytes=256", "input.stream.window_rows=256",
+                        "input.stream.virtual_shards=4"}));
+}
+
+TEST_F(KilledReadersFaultTest, RowsInMemoryHaveTheBitsOfOneWorkerToo) {
+  numbers();
+  expect_exact(counted("CSV", 400, {"input.read=MEMORY"}));
+}
 
 }  // namespace
 }  // namespace braid::integration

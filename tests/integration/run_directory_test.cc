@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "base/files.h"
-#include "tests/integration/run.h"
+#include "tests/integration/checkpoints.h"
 
 namespace braid::integration {
 namespace {
@@ -97,6 +97,20 @@ TEST_F(RunDirectoryTest, AResumedRunGoesOnWithItsLines) {
   EXPECT_EQ(steps(), upto(30)) << "each step once";
   EXPECT_THAT(read_file(path("runs/a/log/worker-0.log")), HasSubstr("resumed at step 10"));
   EXPECT_THAT(read_file(path("runs/a/job.pbtxt")), HasSubstr("steps: 30"));
+}
+
+TEST_F(RunDirectoryTest, AKillLosesNoLineOfAStepThatTheCheckpointHas) {
+  const Job job = mlp().with({"checkpoint.every_steps=10"});
+  Process killed(braid(in_directory(job.with({"steps=100000"}))), {}, directory() / "killed");
+  ASSERT_TRUE(killed.says("checkpoint of step 30:")) << killed.err();
+  killed.signal(SIGKILL);
+  EXPECT_EQ(killed.exit_code(), 128 + SIGKILL);
+  const auto reached = checkpointed_steps(path("runs/a/checkpoints"));
+  ASSERT_FALSE(reached.empty());
+  const std::uint64_t end = reached.back() + 5;
+  const auto resumed = run("resumed", in_directory(job.with({"steps=" + std::to_string(end)}), {"--resume"}));
+  ASSERT_EQ(resumed->exit_code(), 0) << resumed->err();
+  EXPECT_EQ(steps(), upto(end));
 }
 
 TEST_F(RunDirectoryTest, OverwritePutsAnotherRunInItsPlace) {

@@ -11,6 +11,7 @@
 
 #include "launch/port_reservation.h"
 #include "tests/integration/checkpoints.h"
+#include "tests/integration/count_model.h"
 
 namespace braid::integration {
 namespace {
@@ -50,7 +51,7 @@ class WorkQueueTest : public IntegrationTest {
   WorkQueueTest() {
     std::ofstream rows(path("rows.csv"));
     for (int r = 0; r < kRows; ++r) rows << r << "\n";
-    write("count.pbtxt", count_graph());
+    write("count.pbtxt", count_graph(kRows));
     write("job.pbtxt", R"(name: "count" model { graph { file: ")" + path("count.pbtxt") +
                            R"(" loss: "loss" feeds { value: "id" column: "label" } frozen: "w" } }
       optimizer { kind: SGD learning_rate: )" +
@@ -101,45 +102,6 @@ class WorkQueueTest : public IntegrationTest {
     const std::string log = worker.err(), before = "this worker took ";
     const auto at = log.find(before);
     return at == std::string::npos ? -1 : std::atoi(log.c_str() + at + before.size());
-  }
-
- private:
-  /// loss = the mean over the batch of table[id], with a matrix product on the way, which can be made slow.
-  static std::string count_graph() {
-    const auto constant = [](const std::string& name, const std::string& type, const std::string& shape,
-                             const std::string& value) {
-      return "node { name: \"" + name + "\" op: \"Const\" attr { key: \"dtype\" value { type: " + type +
-             " } } attr { key: \"value\" value { tensor { dtype: " + type + " tensor_shape {" + shape + "} " +
-             value + " } } } }\n";
-    };
-    const auto variable = [&](const std::string& name, const std::string& shape, const std::string& value) {
-      return "node { name: \"" + name +
-             "\" op: \"VariableV2\" attr { key: \"dtype\" value { type: DT_FLOAT } } " +
-             "attr { key: \"shape\" value { shape {" + shape + "} } } }\n" +
-             constant(name + "/value", "DT_FLOAT", shape, "float_val: " + value) + "node { name: \"" + name +
-             "/Assign\" op: \"Assign\" input: \"" + name + "\" input: \"" + name + "/value\" " +
-             type("DT_FLOAT") + "}\nnode { name: \"" + name + "/read\" op: \"Identity\" input: \"" + name +
-             "\" " + type("DT_FLOAT") + "}\n";
-    };
-    const auto dims = [](int rows, int columns) {
-      return " dim { size: " + std::to_string(rows) + " } dim { size: " + std::to_string(columns) + " } ";
-    };
-    return "node { name: \"id\" op: \"Placeholder\" attr { key: \"dtype\" value { type: DT_INT64 } } "
-           "attr { key: \"shape\" value { shape { dim { size: -1 } } } } }\n" +
-           variable("table", dims(kRows, 1), "0") + variable("w", dims(1, 16), "1") +
-           constant("axis", "DT_INT32", "", "int_val: 0") +
-           "node { name: \"rows\" op: \"GatherV2\" input: \"table/read\" input: \"id\" input: \"axis\" "
-           "attr { key: \"Tparams\" value { type: DT_FLOAT } } attr { key: \"Tindices\" value { type: "
-           "DT_INT64 } } "
-           "attr { key: \"Taxis\" value { type: DT_INT32 } } }\n"
-           "node { name: \"product\" op: \"MatMul\" input: \"rows\" input: \"w/read\" " +
-           type("DT_FLOAT") + "}\n" +
-           constant("axes", "DT_INT32", " dim { size: 2 } ", "int_val: 0 int_val: 1") +
-           "node { name: \"loss\" op: \"Mean\" input: \"product\" input: \"axes\" " + type("DT_FLOAT") +
-           "attr { key: \"Tidx\" value { type: DT_INT32 } } }\n";
-  }
-  static std::string type(const std::string& name) {
-    return "attr { key: \"T\" value { type: " + name + " } } ";
   }
 };
 using WorkQueueFaultTest = WorkQueueTest;

@@ -170,6 +170,7 @@ void RunReport::resume() {
 void RunReport::pause() {
   if (paused_since_) return;
   paused_since_ = std::chrono::steady_clock::now();
+  step_log_.flush();  // a checkpoint may follow: who resumes from it has the lines of all steps before
   seconds_ = step_seconds();
   paused_at_ = activity();
 }

@@ -27,7 +27,10 @@ StepLog::StepLog(const std::string& path, bool goes_on)
     throw InvalidArgument("metrics.steps_file: cannot write '" + path + "': " + std::strerror(errno));
 }
 
-StepLog::~StepLog() {
+StepLog::~StepLog() { flush(); }
+
+void StepLog::flush() {
+  flushed_ = std::chrono::steady_clock::now();
   if (file_ && std::fflush(file_.get()) != 0) give_up(last_ + 1);
 }
 
@@ -61,12 +64,13 @@ void StepLog::write(std::uint64_t step, float loss, std::int64_t examples, doubl
 void StepLog::write_evaluation(std::uint64_t step, const std::string& measured) {
   if (!file_) return;
   add(fmt::format("{{\"step\":{},\"evaluation\":{}}}\n", step, measured), step);
-  std::fflush(file_.get());  // a reader sees it at once
+  flush();  // a reader sees it at once
 }
 
 void StepLog::add(const std::string& line, std::uint64_t step) {
   last_ = step;
-  if (std::fputs(line.c_str(), file_.get()) < 0) give_up(step);
+  if (std::fputs(line.c_str(), file_.get()) < 0) return give_up(step);
+  if (std::chrono::steady_clock::now() - flushed_ >= std::chrono::seconds(1)) flush();
 }
 
 void StepLog::give_up(std::uint64_t step) {

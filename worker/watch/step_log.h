@@ -5,6 +5,7 @@
 // {"step":100,"evaluation":{"auc":0.7}}, and a run that is resumed adds to its lines.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -28,6 +29,9 @@ class StepLog {
   /// A file that cannot be written any more, as on a full disk, ends with a warning.
   void write(std::uint64_t step, float loss, std::int64_t examples, double seconds, bool skipped = false,
              std::optional<std::int64_t> dropped = {});
+  /// Lines are in the file from now on, whatever happens to the process. Without it they are within a second,
+  /// when the next one is written.
+  void flush();
   /// `measured`: a JSON object.
   void write_evaluation(std::uint64_t step, const std::string& measured);
 
@@ -37,7 +41,8 @@ class StepLog {
 
   std::string path_;
   bool goes_on_ = false;
-  std::uint64_t last_ = 0;  // step of the last line
+  std::uint64_t last_ = 0;                              // step of the last line
+  std::chrono::steady_clock::time_point flushed_ = {};  // when
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
 };
 
