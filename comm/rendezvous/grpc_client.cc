@@ -8,6 +8,7 @@
 #include <stop_token>
 #include <thread>
 
+#include "base/poll.h"
 #include "comm/rendezvous/grpc_channel.h"
 #include "comm/rendezvous/grpc_rendezvous.h"
 #include "comm/transport/address.h"
@@ -22,7 +23,9 @@ constexpr std::chrono::milliseconds kProbeTime{1000};
 constexpr std::chrono::milliseconds kLeaveTime{1000};
 constexpr std::chrono::seconds kAskTime{2};  // to learn who is missing, after the deadline of a barrier
 
-/// One Stay call, which is open as long as the member is there. gRPC ends it on a thread of its own.
+/// One Stay call, which is open as long as the member is there. gRPC ends it on a thread of its own, and the
+/// destructor waits until that thread has let go of the call: a context holds its channel, and a channel that
+/// dies on a thread of gRPC waits there for that very thread, and crashes.
 class GrpcPresence final : public Presence {
  public:
   using Leave = std::function<void()>;
@@ -39,6 +42,7 @@ class GrpcPresence final : public Presence {
   ~GrpcPresence() override {
     if (state() == State::Held) leave_();
     call_->context.TryCancel();  // where the host did not hear of it
+    poll([&] { return call_.use_count() == 1; }, WaitContext::with_timeout(kLeaveTime));
   }
 
   State state() const override { return call_->state; }
