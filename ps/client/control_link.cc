@@ -3,14 +3,22 @@
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
 
-#include <set>
+#include <memory>
+#include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/poll.h"
 #include "comm/rendezvous/grpc_channel.h"
 #include "proto/ps.grpc.pb.h"
 #include "ps/control_status.h"
 
 namespace braid::ps {
+namespace {
+
+constexpr std::chrono::seconds kCancelTime{10};
+
+}  // namespace
 
 struct ControlLink::Impl {
   Impl(int index, std::string where, const comm::Security& security)
@@ -39,14 +47,25 @@ struct ControlLink::Impl {
     throw_error(code, status.error_message());
   }
 
+  /// A context holds its channel, which must not die on a thread of gRPC (it would wait there for that very
+  /// thread): probes are held here until their callbacks have let go of them.
+  struct Probe {
+    grpc::ClientContext context;
+    proto::PsHealthRequest request;
+    proto::PsHealthReply reply;
+  };
+
+  void drop_ended_probes() {
+    std::erase_if(probes, [](const std::shared_ptr<Probe>& probe) { return probe.use_count() == 1; });
+  }
+
   const int server;
   const std::string address;
   std::unique_ptr<proto::ParameterServer::Stub> stub;
 
   std::mutex mutex;
-  std::condition_variable no_probes;
-  std::set<grpc::ClientContext*> probes;  // guarded by mutex
-  bool closed = false;                    // guarded by mutex: no more probes
+  std::vector<std::shared_ptr<Probe>> probes;  // guarded by mutex
+  bool closed = false;                         // guarded by mutex: no more probes
 };
 
 ControlLink::ControlLink(int server, std::string address, const comm::Security& security)
@@ -55,10 +74,19 @@ ControlLink::ControlLink(int server, std::string address, const comm::Security& 
 ControlLink::~ControlLink() { close_probes(); }
 
 void ControlLink::close_probes() {
-  std::unique_lock lock(impl_->mutex);
-  impl_->closed = true;
-  for (grpc::ClientContext* probe : impl_->probes) probe->TryCancel();
-  impl_->no_probes.wait(lock, [&] { return impl_->probes.empty(); });
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->closed = true;
+    for (const auto& probe : impl_->probes) probe->context.TryCancel();
+  }
+  const auto ended = [&] {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->drop_ended_probes();
+    return impl_->probes.empty();
+  };
+  if (!poll(ended, WaitContext::with_timeout(kCancelTime)))
+    log_warning("[ps] server {} ({}): cancelled probes did not end within {} s", impl_->server,
+                impl_->address, kCancelTime.count());
 }
 
 int ControlLink::server() const { return impl_->server; }
@@ -105,30 +133,22 @@ void ControlLink::refuse(const proto::PsRefuseRequest& request, const WaitContex
 
 void ControlLink::probe_async(std::chrono::milliseconds timeout,
                               std::function<void(std::optional<std::uint64_t>)> answer) {
-  struct Probe {
-    grpc::ClientContext context;
-    proto::PsHealthRequest request;
-    proto::PsHealthReply reply;
-  };
-  auto probe = std::make_shared<Probe>();
+  auto probe = std::make_shared<Impl::Probe>();
   probe->context.set_deadline(std::chrono::system_clock::now() + timeout);
   probe->context.set_wait_for_ready(true);
   bool closed = false;
   {
-    std::lock_guard lock(impl_->mutex);
+    const std::lock_guard lock(impl_->mutex);
     closed = impl_->closed;
-    if (!closed) impl_->probes.insert(&probe->context);
+    impl_->drop_ended_probes();
+    if (!closed) impl_->probes.push_back(probe);
   }
   if (closed) return answer(std::nullopt);
-  impl_->stub->async()->Health(
-      &probe->context, &probe->request, &probe->reply,
-      [impl = impl_.get(), probe, answer = std::move(answer)](const grpc::Status& status) mutable {
-        answer(status.ok() ? std::optional(probe->reply.instance()) : std::nullopt);
-        answer = nullptr;  // close_probes() waits for the end of what it holds, too
-        std::lock_guard lock(impl->mutex);
-        impl->probes.erase(&probe->context);
-        impl->no_probes.notify_all();
-      });
+  impl_->stub->async()->Health(&probe->context, &probe->request, &probe->reply,
+                               [probe, answer = std::move(answer)](const grpc::Status& status) mutable {
+                                 answer(status.ok() ? std::optional(probe->reply.instance()) : std::nullopt);
+                                 answer = nullptr;  // close_probes() waits for the end of what it holds, too
+                               });
 }
 
 }  // namespace braid::ps
