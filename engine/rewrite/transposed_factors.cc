@@ -2,12 +2,19 @@
 //
 //   Transpose(a b)           -> b^T a^T      where nobody else reads the product
 //   a^T b, a b^T, a^T b^T    -> the product whose flags say so
+//   Einsum(Transpose(a), b)  -> the one whose letters say so
 //
-// A transposition swaps the last two axes. Programs that other frameworks write have them as nodes of their
-// own, gradients too; here they cost nothing, and other rules know the products.
+// A transposition swaps the last two axes; an Einsum takes any. Programs that other frameworks write have
+// them as nodes of their own, gradients too; here they cost nothing, and other rules know the products.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "engine/ir/op.h"
+#include "engine/rewrite/labelled_product.h"
 #include "engine/rewrite/passes.h"
 #include "engine/rewrite/swapped_axes.h"
 
@@ -70,6 +77,49 @@ void read_as_they_lie(Rewrite& r, const Match& match) {
   replace(r.plan, match[0], std::move(product), "/factors");
 }
 
+// -------------------------------------------------------------------------------------------- an Einsum
+
+const Pattern& einsum() {
+  static const Pattern pattern{"Einsum"};
+  return pattern;
+}
+
+/// The axes of the transposition that an operand is.
+std::optional<std::vector<int>> turned_axes(const Rewrite& r, const Node& node, ValueRef operand) {
+  const Node& source = r.node(operand.node);
+  if (!is_plain(r.plan, source) || !together(source, node)) return std::nullopt;
+  const auto axes = transposed_axes(r, source);
+  if (!axes || std::any_of(axes->begin(), axes->end(), [](int axis) { return axis < 0; }))
+    return std::nullopt;
+  return axes;
+}
+
+bool reads_any_turned(const Rewrite& r, const Match& match) {
+  const Node& node = r.node(match[0]);
+  const bool has_all = node.attrs.get<std::string>("equation", "").find("...") == std::string::npos;
+  return has_all && is_plain(r.plan, node) &&
+         std::any_of(node.inputs.begin(), node.inputs.end(),
+                     [&](ValueRef operand) { return turned_axes(r, node, operand).has_value(); });
+}
+
+void read_by_letters(Rewrite& r, const Match& match) {
+  Node node = r.node(match[0]);
+  auto equation = node.attrs.require<std::string>("equation");
+  std::erase(equation, ' ');
+  std::size_t begin = 0;
+  for (ValueRef& operand : node.inputs) {
+    const std::size_t end = equation.find_first_of(",-", begin);
+    if (const auto axes = turned_axes(r, r.node(match[0]), operand)) {
+      const std::string before = labels_before(*axes, equation.substr(begin, end - begin));
+      equation.replace(begin, end - begin, before);
+      operand = r.node(operand.node).inputs[0];
+    }
+    begin = end + 1;
+  }
+  node.attrs.set("equation", equation);
+  replace(r.plan, match[0], std::move(node), "/letters");
+}
+
 }  // namespace
 
 void turn_products(Plan& plan) {
@@ -84,9 +134,11 @@ void turn_products(Plan& plan) {
 void read_transposed_factors(Plan& plan) {
   move_transpositions(plan);
   turn_products(plan);
-  run_rules(plan, {.rules = {{"factors", any_product(), reads_any_transposed, read_as_they_lie}},
+  run_rules(plan, {.rules = {{"factors", any_product(), reads_any_transposed, read_as_they_lie},
+                             {"letters", einsum(), reads_any_turned, read_by_letters}},
                    .text = [](const std::vector<int>& applied) {
-                     return fmt::format("{} products read transposed factors as they lie", applied[0]);
+                     return fmt::format("{} products read transposed factors as they lie",
+                                        applied[0] + applied[1]);
                    }});
 }
 
