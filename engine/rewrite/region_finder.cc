@@ -14,6 +14,7 @@
 #include "engine/rewrite/region_gathers.h"
 #include "engine/rewrite/region_parts.h"
 #include "engine/rewrite/region_program.h"
+#include "engine/rewrite/region_turns.h"
 #include "engine/rewrite/rewrite.h"
 #include "engine/rewrite/written_streams.h"
 
@@ -57,6 +58,7 @@ class RegionFinder {
 
   std::vector<FusedRegion> find(bool cuts) {
     find_after_writes();
+    find_turns(plan_, users_, steps_, [&](const Node& node) { return may_join(node); });
     // What lines are added up to is for somebody outside. It comes last, as it suits fewer others.
     for (const bool folds : {false, true})
       for (const NodeId id : order_)

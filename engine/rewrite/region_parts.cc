@@ -96,10 +96,10 @@ std::optional<PartOf> part_of(const Plan& plan, ValueRef value) {
                 taken->begin * product_from(whole, taken->axis + 1)};
 }
 
-std::optional<Axes> axes_through(const PartOf& part, const Axes& axes) {
+std::optional<Through> axes_through(const PartOf& part, const Through& places) {
   Axes made;
-  std::int64_t last = 0;  // that the axes within a row of the part reach
-  for (const auto& [size, stride] : axes) {
+  std::int64_t last = places.offset % part.columns;  // that the axes within a row of the part reach
+  for (const auto& [size, stride] : places.axes) {
     if (stride == 0 || (size - 1) * stride < part.columns) {
       made.push_back({size, stride});
       last += (size - 1) * stride;
@@ -115,7 +115,8 @@ std::optional<Axes> axes_through(const PartOf& part, const Axes& axes) {
     }
   }
   if (last >= part.columns) return std::nullopt;
-  return fusion::joined(made);
+  const std::int64_t row = places.offset / part.columns, column = places.offset % part.columns;
+  return Through{fusion::joined(made), part.offset + row * part.width + column};
 }
 
 std::optional<Join> join_of(const Plan& plan, const NodeStepsCache& steps, const Node& node) {
@@ -205,11 +206,10 @@ class Absorber {
     std::vector<Region::Output> parts;
     // All inputs first, as they change the numbers of steps.
     for (const ValueRef part : join.parts)
-      if (!output_of(region, part)) add_input(region, part, graph_.info(part).dtype);
+      if (!output_of(region, part)) copied(region, part);
     for (std::size_t p = 0; p < join.parts.size(); ++p) {
       const auto made = output_of(region, join.parts[p]);
-      int value = made ? program.outputs[*made].value
-                       : add_input(region, join.parts[p], graph_.info(join.parts[p]).dtype);
+      int value = made ? program.outputs[*made].value : copied(region, join.parts[p]);
       const bool again = std::find(join.parts.begin() + static_cast<std::ptrdiff_t>(p) + 1, join.parts.end(),
                                    join.parts[p]) != join.parts.end();
       if (!made || again || is_read(join.parts[p], region)) {
@@ -231,6 +231,14 @@ class Absorber {
     }
     program.outputs.insert(program.outputs.end(), parts.begin(), parts.end());
     region.outputs.push_back({ValueRef{join.node, 0}});
+  }
+
+  /// The input that is copied, from where it lies.
+  int copied(FusedRegion& region, ValueRef part) const {
+    Region::Input input{graph_.info(part).dtype, Extent::Full,
+                        fusion::contiguous_axes(region.program.elements(Extent::Full))};
+    look_through(plan_, steps_, region.nodes, part, input);
+    return add_input(region, part, std::move(input));
   }
 
   /// Whether somebody besides joins of the region reads what an output stands for.

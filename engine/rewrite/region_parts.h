@@ -11,6 +11,12 @@
 
 namespace braid {
 
+/// Axes over the elements of a value, from element `offset` on.
+struct Through {
+  fusion::Axes axes;
+  std::int64_t offset = 0;
+};
+
 /// A value whose rows of `columns` elements are parts, from `offset` on, of the rows of `width` of another.
 struct PartOf {
   ValueRef whole;
@@ -18,8 +24,8 @@ struct PartOf {
 };
 /// Nothing where the value is no part, or is fed.
 std::optional<PartOf> part_of(const Plan& plan, ValueRef value);
-/// How axes over the part's elements go through the whole's, from `offset` on; nothing where they cannot.
-std::optional<fusion::Axes> axes_through(const PartOf& part, const fusion::Axes& axes);
+/// How axes over the part's elements, from one of them on, go through the whole's; nothing where they cannot.
+std::optional<Through> axes_through(const PartOf& part, const Through& places);
 
 /// A node whose output has rows of `width`, made of parts of `columns` each.
 struct Join {

@@ -6,6 +6,7 @@
 #include "engine/ir/op.h"
 #include "engine/ops/common/halves.h"
 #include "engine/rewrite/region_parts.h"
+#include "engine/rewrite/region_turns.h"
 #include "engine/rewrite/rewrite.h"
 
 namespace braid {
@@ -136,25 +137,10 @@ class Maker {
            rows == fusion::contiguous_axes(elements);
   }
 
-  /// Reads parts of other values where they are.
-  void look_through_parts(ValueRef& source, Region::Input& input, const std::vector<NodeId>& nodes) {
-    for (;;) {
-      const auto part = part_of(plan_, source);
-      if (!part || input.offset != 0 || !together(graph_.node(source.node), graph_.node(nodes[0]))) return;
-      const ValueRef whole = cache_.source(plan_, part->whole);
-      const auto axes = axes_through(*part, input.axes);
-      if (!axes || std::find(nodes.begin(), nodes.end(), whole.node) != nodes.end()) return;
-      source = whole;
-      input.axes = *axes;
-      input.offset = part->offset;
-      made_.reads_parts = true;
-    }
-  }
-
   int input_of(ValueRef source, const NodeSteps::Input& input, Extent level,
                const std::vector<NodeId>& nodes) {
     Region::Input made{input.dtype, level, input.axes};
-    look_through_parts(source, made, nodes);
+    made_.reads_parts |= look_through(plan_, cache_, nodes, source, made);
     if (Axes rows; level == Extent::Full && strip_columns(made.axes, made_.program.columns, rows))
       made = {input.dtype, Extent::Row, rows, made.offset};
     if (std::all_of(made.axes.begin(), made.axes.end(), [](const fusion::Axis& a) { return a.stride == 0; }))
@@ -278,6 +264,39 @@ ValueRef NodeStepsCache::source(const Plan& plan, ValueRef value) const {
   }
 }
 
+namespace {
+
+/// Where the elements of a part, or of a transposition, are, and how an input meets them there.
+struct PlaceBefore {
+  ValueRef whole;
+  std::optional<Through> places;
+};
+
+PlaceBefore place_of(const Plan& plan, const NodeStepsCache& steps, ValueRef source, const Through& places) {
+  if (steps.is_read_through(source.node)) {
+    const auto turn = turn_of(plan, source.node);
+    return turn ? PlaceBefore{turn->whole, axes_through(*turn, places)} : PlaceBefore{};
+  }
+  const auto part = part_of(plan, source);
+  return part ? PlaceBefore{part->whole, axes_through(*part, places)} : PlaceBefore{};
+}
+
+}  // namespace
+
+bool look_through(const Plan& plan, const NodeStepsCache& steps, const std::vector<NodeId>& nodes,
+                  ValueRef& source, Region::Input& input) {
+  const Graph& graph = plan.program.graph;
+  for (bool looked = false;; looked = true) {
+    const PlaceBefore place = place_of(plan, steps, source, {input.axes, input.offset});
+    if (!place.places || !together(graph.node(source.node), graph.node(nodes[0]))) return looked;
+    const ValueRef whole = steps.source(plan, place.whole);
+    if (std::find(nodes.begin(), nodes.end(), whole.node) != nodes.end()) return looked;
+    source = whole;
+    input.axes = place.places->axes;
+    input.offset = place.places->offset;
+  }
+}
+
 void make_room(Region& program, int at) {
   const auto shift = [at](int& value) { value += value >= at ? 1 : 0; };
   for (Region::Input& input : program.inputs) shift(input.by);
@@ -286,18 +305,17 @@ void make_room(Region& program, int at) {
   for (Region::Output& output : program.outputs) shift(output.value);
 }
 
-int add_input(FusedRegion& region, ValueRef value, DType dtype) {
+int add_input(FusedRegion& region, ValueRef value, Region::Input made) {
   Region& program = region.program;
-  const Region::Input made{dtype, Extent::Full, fusion::contiguous_axes(program.elements(Extent::Full))};
   for (std::size_t i = 0; i < program.inputs.size(); ++i) {
     const Region::Input& input = program.inputs[i];
     if (region.inputs[i] == value && input.extent == made.extent && input.axes == made.axes &&
-        input.offset == 0 && input.by < 0)
+        input.offset == made.offset && input.by < 0)
       return static_cast<int>(i);
   }
   const auto at = static_cast<int>(program.inputs.size());
   make_room(program, at);
-  program.inputs.push_back(made);
+  program.inputs.push_back(std::move(made));
   region.inputs.push_back(value);
   return at;
 }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/fusion/rules.h"
@@ -21,10 +22,16 @@ class NodeStepsCache {
   const fusion::NodeSteps* of(NodeId id);
   /// The value whose elements `value` has, in the same order, behind views.
   ValueRef source(const Plan& plan, ValueRef value) const;
+  /// A transposition that regions read through: all of its readers may be in some.
+  void read_through(NodeId id) { turns_.insert(id); }
+  bool is_read_through(NodeId id) const { return turns_.contains(id); }
+  /// What a node does that has no rule of its own.
+  void set(NodeId id, fusion::NodeSteps steps) { steps_[id] = std::move(steps); }
 
  private:
   const Graph& graph_;
   std::unordered_map<NodeId, std::optional<fusion::NodeSteps>> steps_;
+  std::unordered_set<NodeId> turns_;
 };
 
 struct RegionLimits {
@@ -33,9 +40,13 @@ struct RegionLimits {
   std::int64_t longest_row = 8192;
 };
 
-/// Gives the region an input more, a value for each place as it lies, and returns its number; that of the
-/// input if it has it. Numbers of steps change.
-int add_input(FusedRegion& region, ValueRef value, DType dtype);
+/// Gives the region an input more, and returns its number; that of the input if it has it. Numbers of steps
+/// change.
+int add_input(FusedRegion& region, ValueRef value, fusion::Region::Input made);
+/// Makes of `source`, a part or what is transposed, the value that it is of, as long as that is outside of
+/// `nodes`, and of `input` how a region of these meets it there. Whether it was any.
+bool look_through(const Plan& plan, const NodeStepsCache& steps, const std::vector<NodeId>& nodes,
+                  ValueRef& source, fusion::Region::Input& input);
 /// Values of a program from `at` on have a number more, so that there is room for an input.
 void make_room(fusion::Region& program, int at);
 

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include "engine/builder/graph_builder.h"
@@ -125,7 +127,7 @@ class Maker {
   }
 
   void add() {
-    switch (pick(16)) {
+    switch (pick(17)) {
       case 0:
       case 1:
       case 2:
@@ -151,6 +153,8 @@ class Maker {
         return add_join();
       case 14:
         return add_scan();
+      case 15:
+        return add_turn();
       default:
         return add_barrier();
     }
@@ -272,6 +276,18 @@ class Maker {
                                      "shape");
     keep(b_.op("Reshape", {x.output, shape}), x.dtype,
          Shape(std::vector<std::int64_t>(to.begin(), to.end())));
+  }
+
+  /// The axes in any order.
+  void add_turn() {
+    const Value x = some();
+    if (x.shape.rank() < 2) return add_unary();
+    std::vector<std::int32_t> order(static_cast<std::size_t>(x.shape.rank()));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random_);
+    std::vector<std::int64_t> dims;
+    for (const std::int32_t axis : order) dims.push_back(x.shape[axis]);
+    keep(b_.op("Transpose", {x.output, numbers(order)}), x.dtype, Shape(std::move(dims)));
   }
 
   Output number(std::int32_t value) { return b_.constant(Tensor::scalar(value), "number"); }
