@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/ir/tensor.h"
+#include "engine/rewrite/batched_gathers.h"
 #include "engine/rewrite/reshape_node.h"
 #include "engine/rewrite/rule.h"
 
@@ -154,6 +155,7 @@ void build_sum(Rewrite& r, const Match& match, const std::vector<ValueRef>& part
 }  // namespace
 
 void join_gathers(Plan& plan) {
+  batch_gathers(plan);
   run_rules(plan, {.rules = {{"slices", {"ConcatV2"}, joins_slices, build_join},
                              {"gradients", {"AddN"}, find_gradients_of_parts, build_sum}},
                    .text = [](const std::vector<int>& applied) {

@@ -262,6 +262,19 @@ TEST_F(OtherFormsTest, ProductsReadTransposedFactorsAsTheyLie) {
   EXPECT_EQ(count_ops(*program, "MatMul"), 2);
 }
 
+TEST_F(OtherFormsTest, AnEinsumReadsThemByItsLetters) {
+  const Output x = placeholder("x", random_floats({2, 3, 4, 5}, 1)),
+               y = placeholder("y", random_floats({2, 4, 3, 6}, 2));
+  const Output turned = b_.op("Transpose", {x, ints({0, 3, 1, 2})});  // [2, 5, 3, 4]
+  const Output back = b_.op("Transpose", {y, ints({1, 0, 3, 2})});    // [4, 2, 6, 3]
+  std::vector<Output> values;
+  for (const char* equation : {"bijh,hbdj->bijd", "bijh, hbdj -> dib", "bijh,hbdj"})
+    values.push_back(b_.op("Neg", {b_.op("Einsum", {turned, back}, {{"equation", std::string(equation)}})}));
+  const auto program = checked(values, false, false);
+  EXPECT_EQ(count_ops(*program, "Transpose"), 0);
+  EXPECT_EQ(count_ops(*program, "Einsum"), 3);
+}
+
 TEST_F(OtherFormsTest, SoDoBatchesOfProductsAndTheirGradients) {
   const Output x = placeholder("x", random_floats({2, 4, 3}, 1));
   variables_ = {{"w", random_floats({2, 4, 3}, 2)}};
@@ -270,6 +283,63 @@ TEST_F(OtherFormsTest, SoDoBatchesOfProductsAndTheirGradients) {
   const auto program = checked({b_.reduce_mean(b_.op("Square", {dots}))}, true, false);
   EXPECT_EQ(count_ops(*program, "Transpose"), 0);
   EXPECT_EQ(count_ops(*program, "BatchMatMulV2"), 3);
+}
+
+/// x[rows, index] as PyTorch's exporter writes it: coordinates side by side, negative ones from the end.
+class CoordinatesTest : public OtherFormsTest {
+ protected:
+  static constexpr std::int64_t kPlaces = 6;
+
+  Output long_numbers(const Shape& shape, const std::vector<std::int64_t>& values) {
+    return b_.constant(Tensor::from<std::int64_t>(shape, values));
+  }
+  /// [kRows, places, 2] of `rows` and of numbers below `nodes`, or from -nodes on.
+  Output places(const Output& rows, std::int64_t nodes) {
+    Tensor index = Tensor::zeros(DType::Int64, {kRows, kPlaces});
+    std::int64_t at = 0;
+    for (std::int64_t& i : index.data<std::int64_t>()) i = at++ * 5 % (2 * nodes) - nodes;
+    const Output last = b_.constant(long_shape({kRows, kPlaces, 1}), "last"),
+                 axis = b_.constant(Tensor::scalar<std::int32_t>(-1));
+    const Output repeated = b_.op("BroadcastTo", {rows, b_.constant(long_shape({kRows, kPlaces}))});
+    const Output joined = b_.op("ConcatV2", {b_.op("Reshape", {repeated, last}),
+                                             b_.op("Reshape", {placeholder("index", index), last}), axis});
+    const Output sizes = long_numbers({2}, {kRows, nodes});
+    return b_.op("SelectV2", {b_.op("Less", {joined, number(0)}), b_.op("AddV2", {joined, sizes}), joined});
+  }
+  static Tensor long_shape(const std::vector<std::int64_t>& dims) {
+    return Tensor::from<std::int64_t>({std::ssize(dims)}, dims);
+  }
+  std::shared_ptr<const Program> gathered(const Output& rows, const Shape& x) {
+    variables_ = {{"w", random_floats(x, 2)}};
+    const Output all = b_.mul(placeholder("x", random_floats(x, 1)), b_.read(b_.variable("w", x, {})));
+    const Output picked = b_.op("GatherNd", {all, places(rows, x[1])});
+    return checked({b_.reduce_mean(b_.op("Square", {picked}))}, true, false);
+  }
+};
+
+TEST_F(CoordinatesTest, ThatCountRowsAreGathersWithinThem) {
+  const auto program = gathered(long_numbers({kRows, 1}, {0, 1, 2, 3, 4}), {kRows, 4, 3});
+  EXPECT_EQ(count_ops(*program, "GatherNd"), 0);
+  EXPECT_EQ(count_ops(*program, "ScatterNd"), 0);
+  EXPECT_EQ(count_ops(*program, "braid.BatchGather"), 1);
+  EXPECT_EQ(count_ops(*program, "braid.BatchGatherGrad"), 1);
+}
+
+TEST_F(CoordinatesTest, SoAreThoseOfElements) {
+  const auto program = gathered(long_numbers({kRows, 1}, {0, 1, 2, 3, 4}), {kRows, 4});
+  EXPECT_EQ(count_ops(*program, "GatherNd"), 0);
+  EXPECT_EQ(count_ops(*program, "ScatterNd"), 0);
+}
+
+TEST_F(CoordinatesTest, OthersStay) {
+  const auto other_order = gathered(long_numbers({kRows, 1}, {0, 1, 3, 2, 4}), {kRows, 4, 3});
+  EXPECT_EQ(count_ops(*other_order, "GatherNd"), 1);
+  EXPECT_EQ(count_ops(*other_order, "ScatterNd"), 1);
+}
+
+TEST_F(CoordinatesTest, OfFewerRowsThanThereAreStay) {
+  const auto program = gathered(long_numbers({kRows, 1}, {0, 1, 2, 3, 4}), {kRows + 1, 4, 3});
+  EXPECT_EQ(count_ops(*program, "GatherNd"), 1);
 }
 
 class SharedFactorTest : public OtherFormsTest {
