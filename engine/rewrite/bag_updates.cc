@@ -59,7 +59,8 @@ std::optional<RowsOfIds> rows_of_ids(const Rewrite& r, ValueRef values) {
   rows.of.push_back(input(in.ids(0, 1)));
   if (in.ragged) rows.of.push_back(input(in.offsets(0, 1)));
   if (in.weighted) rows.weights = input(in.weights(0, 1));
-  if (rows.bags < 0 || rows.ids == 0 || !r.graph.info(rows.of[0]).shape.is_static()) return std::nullopt;
+  if (rows.bags < 0 || (rows.ids == 0) != (rows.bags == 0) || !r.graph.info(rows.of[0]).shape.is_static())
+    return std::nullopt;
   return rows;
 }
 
@@ -92,7 +93,7 @@ class UpdateMaker {
   void run(const BagUpdate& found) {
     const std::vector<RowsOfIds>& parts = found.parts;
     const auto same_hot = [&](const RowsOfIds& part) {
-      return !part.ragged() && part.bags > 0 && part.hot() == parts[0].hot();
+      return !part.ragged() && part.hot() == parts[0].hot();
     };
     const bool by_hot = std::all_of(parts.begin(), parts.end(), same_hot);
     const bool weighted =

@@ -125,9 +125,13 @@ void HalfValues::find_wanted(const Node& node) {
       return want_inputs(node);
     case PrecisionRole::Follower: {
       const std::vector<int> outputs = roles_.half_outputs(node);
-      if (passes_on(node) && std::all_of(outputs.begin(), outputs.end(), [&](int o) {
-            return is_friendly({node.id, o});
-          }))
+      // What an exchange has for others is read by nobody here.
+      const auto is_used = [&](int o) {
+        return uses_.contains({node.id, o}) || fetched_.contains({node.id, o});
+      };
+      const auto minds = [&](int o) { return is_used(o) && !is_friendly({node.id, o}); };
+      if (passes_on(node) && std::any_of(outputs.begin(), outputs.end(), is_used) &&
+          std::none_of(outputs.begin(), outputs.end(), minds))
         friendly_moves_.insert(node.id);
       if (std::none_of(outputs.begin(), outputs.end(), [&](int o) { return is_wanted({node.id, o}); }))
         return;

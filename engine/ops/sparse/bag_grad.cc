@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/index_groups.h"
 #include "engine/ops/common/shape_rules.h"
 #include "engine/ops/sparse/bag_parts.h"
@@ -248,7 +249,8 @@ OpDef of_bags(std::string name, std::function<void(InferContext&)> infer, Prepar
 
 void register_bag_grad(OpRegistry& registry) {
   registry.add(of_bags("braid.BagScale", infer_scale, prepare_scale));
-  registry.add(of_bags("braid.BagRows", infer_rows, prepare_rows));
+  registry.add(takes_halves(of_bags("braid.BagRows", infer_rows, prepare_rows),
+                            {.kind = HalfKind::Follower, .inputs = {0}}));
   OpDef max_rows = of_bags("braid.BagMaxRows", infer_max_rows, prepare_max_rows);
   max_rows.min_inputs = 4;
   max_rows.max_inputs = 5;

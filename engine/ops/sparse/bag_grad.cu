@@ -1,6 +1,8 @@
 // CUDA kernels of what the gradient of braid.Bag is made of.
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/half.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/sparse/bag_parts.cuh"
 
 namespace braid {
@@ -37,14 +39,14 @@ __global__ void max_rows_kernel(cuda::DeviceBags<T> bags, const T* table, std::i
 }
 
 /// Element i of the rows of ids.
-template <class T>
-__global__ void rows_kernel(cuda::DeviceBags<T> bags, const T* x, T* y, std::int64_t width) {
+template <class X, class T>
+__global__ void rows_kernel(cuda::DeviceBags<T> bags, const X* x, T* y, std::int64_t width) {
   const std::int64_t used = bags.used();
   for (std::int64_t i = cuda::grid_index(); i < bags.n * width; i += cuda::grid_size()) {
     const std::int64_t k = i / width;
     T value = 0;
     if (k < used) {
-      value = x[bags.bag_of(k) * width + (i - k * width)];
+      value = static_cast<T>(x[bags.bag_of(k) * width + (i - k * width)]);
       if (bags.weights) value *= bags.weights[k];
     }
     y[i] = value;
@@ -79,17 +81,23 @@ PreparedKernel prepare_scale(const PrepareContext& c) {
   });
 }
 
-PreparedKernel prepare_rows(const PrepareContext& c) {
+/// Of x of type X, which may be a half where rows are float32.
+template <class X, class T>
+PreparedKernel rows_of(const PrepareContext& c) {
   const BagInputs in = bag_inputs(c.node.attrs, false);
-  return with_float(c.node.op->name, c.inputs[0].dtype, [&]<class T>() {
-    PreparedKernel kernel;
-    kernel.run = [in, shape = cuda::bag_shape(c, in, 1), width = c.outputs[0].shape[1]](const KernelArgs& a) {
-      if (shape.sizes.ids * width == 0) return;
-      cuda::launch(rows_kernel<T>, cuda::blocks_for(shape.sizes.ids * width), cuda::kThreads, 0, a.stream,
-                   cuda::device_bags<T>(shape, in, a, 1), a.in<T>(0), a.out<T>(0), width);
-    };
-    return kernel;
-  });
+  PreparedKernel kernel;
+  kernel.run = [in, shape = cuda::bag_shape(c, in, 1), width = c.outputs[0].shape[1]](const KernelArgs& a) {
+    if (shape.sizes.ids * width == 0) return;
+    cuda::launch(rows_kernel<X, T>, cuda::blocks_for(shape.sizes.ids * width), cuda::kThreads, 0, a.stream,
+                 cuda::device_bags<T>(shape, in, a, 1), a.in<X>(0), a.out<T>(0), width);
+  };
+  return kernel;
+}
+
+PreparedKernel prepare_rows(const PrepareContext& c) {
+  if (c.inputs[0].dtype == DType::Float16) return rows_of<Float16, float>(c);
+  if (c.inputs[0].dtype == DType::BFloat16) return rows_of<BFloat16, float>(c);
+  return with_float(c.node.op->name, c.inputs[0].dtype, [&]<class T>() { return rows_of<T, T>(c); });
 }
 
 PreparedKernel prepare_max_rows(const PrepareContext& c) {
@@ -152,6 +160,7 @@ void register_bag_grad_cuda(OpRegistry& registry) {
   registry.add_cuda("braid.BagMaxRows", prepare_max_rows);
   registry.add_cuda("braid.BagIds", prepare_ids);
   registry.add_cuda("braid.BagOf", prepare_bag_of);
+  cuda_takes_halves({"braid.BagRows"});
 }
 
 }  // namespace braid

@@ -90,6 +90,12 @@ TEST_F(BagUpdatesTest, AColumnOfListsUpdatesByItsSums) {
   EXPECT_EQ(compiled(), (Ops{"braid.Bag", "braid.SparseApplyOptimizer hot 3"}));
 }
 
+/// As on a worker that has none of a table's rows.
+TEST_F(BagUpdatesTest, AColumnOfNoRowsUpdatesByItsSums) {
+  bag({table("t", 9), feed("ids", DType::Int64, {0, 3})});
+  EXPECT_EQ(compiled(), (Ops{"braid.Bag", "braid.SparseApplyOptimizer hot 1"}));
+}
+
 TEST_F(BagUpdatesTest, AMeanIsScaledBefore) {
   bag({table("t", 9), feed("ids", DType::Int32, {5, 3})}, {{"pooling", "mean"}});
   EXPECT_EQ(compiled(), (Ops{"braid.Bag", "braid.BagScale", "braid.SparseApplyOptimizer hot 3"}));

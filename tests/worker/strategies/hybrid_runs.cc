@@ -63,7 +63,8 @@ class Rank {
     request.fetches = {training_.graph.value_name(training_.loss)};
     request.targets = training_.targets;
     CompileOptions options;
-    if (job.runtime().precision() == proto::Runtime::BF16) options.precision.half = DType::BFloat16;
+    options.fusion = job.runtime().precision() == proto::Runtime::BF16;  // as on a device
+    if (options.fusion) options.precision.half = DType::BFloat16;
     auto program = compile(training_.graph, request, options);
     collectives_ = collectives_hash(*program, *strategy_);
     find_halves(program->graph);
@@ -214,6 +215,32 @@ Model random_model(Random& random, std::int64_t world) {
   }
   const Output out = b.dense("top", b.concat(parts, 1), width, 3, true);
   const Output logit = b.dense("logit", out, 3, 1, false);
+  model.loss = b.reduce_mean(b.mul(logit, logit)).name();
+  model.graph = b.graph();
+  return model;
+}
+
+Model random_sums(Random& random) {
+  constexpr std::int64_t kDim = 24 * 48;  // of so many elements that halves are worth it
+  Model model;
+  GraphBuilder b;
+  std::vector<Output> parts;
+  std::int64_t width = 0;
+  for (std::int64_t t = draw(random, 2, 5); t > 0; --t) {
+    const std::string name = "t" + std::to_string(t);
+    const std::int64_t rows = draw(random, 1, 30), dim = kDim;
+    const Lookup lookup{name + "_ids", rows, draw(random, 1, 3)};
+    const Output ids = b.placeholder(lookup.feed, DType::Int64, Shape{-1, lookup.length});
+    const Output table =
+        b.variable(name, Shape{rows, dim}, {.init = {InitKind::Uniform, -0.5F, 0.5F}, .sparse = true});
+    parts.push_back(
+        b.op("braid.Bag", {table, ids}, {{"dtype", DType::Float32}, {"pooling", std::string("sum")}}, "bag"));
+    model.lookups.push_back(lookup);
+    model.tables.push_back(name);
+    width += dim;
+  }
+  const Output out = b.dense("top", b.concat(parts, 1), width, 16, true);
+  const Output logit = b.dense("logit", out, 16, 1, false);
   model.loss = b.reduce_mean(b.mul(logit, logit)).name();
   model.graph = b.graph();
   return model;

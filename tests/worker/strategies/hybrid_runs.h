@@ -52,6 +52,8 @@ struct Outcome {
 /// Tables of one to three columns, of which some share one and some are pooled, under a layer; loss = mean of
 /// squares.
 Model random_model(Random& random, std::int64_t world);
+/// The same of tables that one column each pools by sums.
+Model random_sums(Random& random);
 /// The same of tables that one gather reads each, some of them by the same ids.
 Model random_gathers(Random& random);
 Batches random_batches(Random& random, const Model& model, std::int64_t examples);

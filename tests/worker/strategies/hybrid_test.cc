@@ -105,6 +105,26 @@ TEST_P(HybridRandomTest, SumsAndTheirGradientsTravelAsHalves) {
   EXPECT_GT(halves, floats / 4);
 }
 
+/// Also where a rank has none of a table's rows, and where tables beside them are on all workers.
+TEST_P(HybridRandomTest, SumsOfOneColumnTravelAsHalvesAlone) {
+  const int world = GetParam();
+  Random random(static_cast<unsigned>(800 + world));
+  for (int trial = 0; trial < trials(world, 10); ++trial) {
+    const Model model = random_sums(random);
+    const Batches batches = random_batches(random, model, kRowsOfRank * world);
+    SCOPED_TRACE("trial " + std::to_string(trial));
+    for (const std::string& plan :
+         {all_tables("TABLE"), all_tables("COLUMN"),
+          "table { match: 't1' plan: REPLICATE } table { match: '.*' plan: TABLE }" + std::string()}) {
+      proto::Job job = job_of("SGD", "HYBRID", "ids: ALL " + plan);
+      job.mutable_runtime()->set_precision(proto::Runtime::BF16);
+      const Outcome its = run_group(model, job, world, batches, random, "CPU");
+      EXPECT_EQ(its.sends_floats, 0) << plan;
+      EXPECT_GT(its.sends_halves, 0) << plan;
+    }
+  }
+}
+
 /// Also in exchanges of a few bytes each.
 TEST_P(HybridRandomTest, IdsThatTravelAStepAheadChangeNoBits) {
   const int world = GetParam();
