@@ -14,8 +14,11 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kAhead = 4;        // loads in flight
 constexpr int kMostCopies = 90;  // a kernel's arguments are 4 KiB
-// Blocks of a kernel for each multiprocessor. Two keep the link and the memory busy; a kernel that waits for
-// peers leaves the rest of the device to other streams.
+// Blocks of a kernel that writes peers' memory. So few fill the link. A multiprocessor that stores into it is
+// slow in all else: with two blocks on each, every kernel beside an exchange ran until its end.
+constexpr int kSendBlocks = 24;
+// Blocks for each multiprocessor of a kernel that takes what came: the rest of the device is left to other
+// streams.
 constexpr int kBlocksEach = 2;
 
 struct Copy {
@@ -59,7 +62,7 @@ __device__ void copy(const Copies& copies, bool odd, bool to_window) {
   }
 }
 
-/// Writes pieces into this rank's outputs and the peers' windows.
+/// Writes pieces into the peers' windows.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
     put_kernel(const __grid_constant__ Copies copies, const __grid_constant__ Signals signals,
@@ -69,13 +72,14 @@ __global__ void __launch_bounds__(kThreads)
   if (announces && is_last_block(signals.blocks)) announce(signals, number);
 }
 
-/// Takes what the peers wrote, once they have said so.
+/// Takes what the peers wrote, once they have said so. The first `stays` blocks copy what is of this rank
+/// itself, and need not wait.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
     take_kernel(const __grid_constant__ Copies copies, const __grid_constant__ Signals signals,
-                bool finishes) {
+                unsigned stays, bool finishes) {
   const std::uint64_t number = *signals.finished + 1;
-  wait_for_peers(signals, number);
+  if (blockIdx.x >= stays) wait_for_peers(signals, number);
   if (copies.count > 0) copy<Unit>(copies, (number & 1) != 0, false);
   if (finishes && is_last_block(signals.blocks)) *signals.finished = number;
 }
@@ -106,21 +110,26 @@ std::int64_t units_of_block(const Batch& batch, std::int64_t unit, std::int64_t 
   return kRound * std::max<std::int64_t>((rounds + most - 1) / most, 1);
 }
 
-/// The launches for all of a batch; the last is told so.
+/// The launches for all of a batch; the last is told so. launch(copies, blocks, those of the first `stays`
+/// items, last).
 template <class Launch>
-void in_launches(const Batch& batch, std::int64_t unit, std::int64_t most_blocks, const Launch& launch) {
+void in_launches(const Batch& batch, std::int64_t unit, std::int64_t most_blocks, std::size_t stays,
+                 const Launch& launch) {
   const std::int64_t each = units_of_block(batch, unit, most_blocks);
   std::size_t next = 0;
   do {
     Copies copies{};
-    unsigned blocks = 0;
+    unsigned blocks = 0, staying = 0;
     for (; next < batch.items.size() && copies.count < kMostCopies; ++next) {
       const Batch::Item& item = batch.items[next];
       const auto units = static_cast<unsigned>(item.bytes / unit);
       copies.at[copies.count++] = {item.src, item.dst, item.half_bytes / unit, units, blocks};
       blocks += static_cast<unsigned>((units + each - 1) / each);
+      if (next < stays) staying = blocks;
     }
-    launch(copies, std::max(blocks, 1U), next == batch.items.size());
+    const bool last = next == batch.items.size();
+    if (last && staying > 0) staying = std::min(staying, blocks - 1);  // a block waits, whatever came
+    launch(copies, std::max(blocks, 1U), staying, last);
   } while (next < batch.items.size());
 }
 
@@ -131,44 +140,54 @@ void with_unit(std::uint64_t alignment, F f) {
   f.template operator()<unsigned char>();
 }
 
-class StoreExchange final : public PieceExchange {
+class StoreExchange final : public SplitExchange {
  public:
   StoreExchange(std::unique_ptr<PeerWindow> window, PieceLayout layout, const int* abort)
       : window_(std::move(window)),
         layout_(std::move(layout)),
         abort_(abort),
-        most_blocks_(blocks_at_most()) {}
+        take_blocks_(blocks_at_most()) {}
 
-  void run(void* const* inputs, void* const* outputs, StreamRef stream) override {
+  void send(void* const* inputs, StreamRef stream) override {
     const auto on = static_cast<cudaStream_t>(stream.native);
-    const auto input = [&](const PieceMove& move) { return static_cast<const char*>(inputs[move.tensor]); };
-    const auto output = [&](const PieceMove& move) { return static_cast<char*>(outputs[move.tensor]); };
-    const auto window = [&](int rank) { return reinterpret_cast<char*>(window_->data(rank)); };
-    Batch put, take;
-    // What crosses the link first.
+    Batch put;
     for (const PieceMove& move : layout_.sent)
-      put.items.push_back(
-          {input(move) + move.from, window(move.peer) + move.to, window_->half_bytes(move.peer), move.bytes});
-    for (const PieceMove& move : layout_.own)
-      put.items.push_back({input(move) + move.from, output(move) + move.to, 0, move.bytes});
-    for (const PieceMove& move : layout_.received)
-      take.items.push_back({window(window_->rank()) + move.from, output(move) + move.to,
-                            window_->half_bytes(window_->rank()), move.bytes});
+      put.items.push_back({static_cast<const char*>(inputs[move.tensor]) + move.from,
+                           window(move.peer) + move.to, window_->half_bytes(move.peer), move.bytes});
     with_unit(put.alignment(), [&]<class Unit>() {
-      in_launches(put, sizeof(Unit), most_blocks_, [&](const Copies& copies, unsigned blocks, bool last) {
-        put_kernel<Unit><<<blocks, kThreads, 0, on>>>(copies, make_signals(*window_, 0, abort_), last);
-        BRAID_CUDA_CHECK(cudaGetLastError());
-      });
+      in_launches(
+          put, sizeof(Unit), kSendBlocks, 0, [&](const Copies& copies, unsigned blocks, unsigned, bool last) {
+            put_kernel<Unit><<<blocks, kThreads, 0, on>>>(copies, make_signals(*window_, 0, abort_), last);
+            BRAID_CUDA_CHECK(cudaGetLastError());
+          });
     });
+  }
+
+  void take(void* const* inputs, void* const* outputs, StreamRef stream) override {
+    const auto on = static_cast<cudaStream_t>(stream.native);
+    const auto output = [&](const PieceMove& move) {
+      return static_cast<char*>(outputs[move.tensor]) + move.to;
+    };
+    Batch take;
+    for (const PieceMove& move : layout_.own)
+      take.items.push_back(
+          {static_cast<const char*>(inputs[move.tensor]) + move.from, output(move), 0, move.bytes});
+    for (const PieceMove& move : layout_.received)
+      take.items.push_back({window(window_->rank()) + move.from, output(move),
+                            window_->half_bytes(window_->rank()), move.bytes});
     with_unit(take.alignment(), [&]<class Unit>() {
-      in_launches(take, sizeof(Unit), most_blocks_, [&](const Copies& copies, unsigned blocks, bool last) {
-        take_kernel<Unit><<<blocks, kThreads, 0, on>>>(copies, make_signals(*window_, 1, abort_), last);
-        BRAID_CUDA_CHECK(cudaGetLastError());
-      });
+      in_launches(take, sizeof(Unit), take_blocks_, layout_.own.size(),
+                  [&](const Copies& copies, unsigned blocks, unsigned stays, bool last) {
+                    take_kernel<Unit>
+                        <<<blocks, kThreads, 0, on>>>(copies, make_signals(*window_, 1, abort_), stays, last);
+                    BRAID_CUDA_CHECK(cudaGetLastError());
+                  });
     });
   }
 
  private:
+  char* window(int rank) const { return reinterpret_cast<char*>(window_->data(rank)); }
+
   static std::int64_t blocks_at_most() {
     int device = 0, processors = 0;
     BRAID_CUDA_CHECK(cudaGetDevice(&device));
@@ -179,7 +198,7 @@ class StoreExchange final : public PieceExchange {
   std::unique_ptr<PeerWindow> window_;
   PieceLayout layout_;
   const int* const abort_;
-  const std::int64_t most_blocks_;
+  const std::int64_t take_blocks_;
 };
 
 }  // namespace

@@ -102,6 +102,8 @@ constexpr auto kPasses = std::to_array<Pass>({
     {"group_updates", "rewrite", kDevice, group_updates, "one node for many small updates"},
     {"split_updates", "rewrite", kDevice, split_updates,
      "the grouping of rows of sparse updates as a node that waits for indices only"},
+    {"split_exchanges", "rewrite", kDevice, split_exchanges,
+     "what peers have written is taken by a node of its own, beside what is sent next"},
     {"group_norms", "rewrite", kDevice, group_norms, "one node for the squares of many gradients"},
     {"offload", "rewrite", kAll, offload_values,
      "where asked for: values that rest are on the host meanwhile"},

@@ -6,11 +6,21 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "engine/device/accelerator.h"
+#include "engine/ops/common/device_delay.h"
+#include "engine/program/cost_model.h"
 
 namespace braid {
+namespace {
+
+/// What an exchange takes between GPUs of one host: two H200 reach it. Between hosts it takes longer, and is
+/// hidden by as many streams.
+constexpr double kExchangeUs = 8, kBytesPerUs = 300e3;
+
+}  // namespace
 
 /// Completes nodes at their times, on a thread of its own.
 class LaneStandIns::Timer {
@@ -90,13 +100,17 @@ std::shared_ptr<const Program> LaneStandIns::without_peers(const Program& progra
       };
       return kernel;
     };
-    // On a device there is no clock to wait by: the time that such nodes take there is left out.
-    stand_in->cuda = [](const PrepareContext& c) {
+    const double device_us = kExchangeUs + modelled_cost(program, op).bytes / kBytesPerUs;
+    stand_in->cuda = [device_us](const PrepareContext& c) {
       std::vector<std::uint64_t> bytes;
       for (const OutputInfo& info : c.outputs)
         bytes.push_back(static_cast<std::uint64_t>(info.shape.elements()) * dtype_size(info.dtype));
       PreparedKernel kernel;
-      kernel.run = [bytes, device = c.accelerator](const KernelArgs& args) {
+      const double zeros_us =
+          static_cast<double>(std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0})) /
+          cost_model(Domain::Device).bytes_per_us;
+      kernel.run = [bytes, delay_us = device_us - zeros_us, device = c.accelerator](const KernelArgs& args) {
+        device_delay(args, delay_us);
         for (std::size_t i = 0; i < bytes.size(); ++i)
           if (bytes[i] != 0) device->fill_zero(args.outputs[i], bytes[i], args.stream);
       };

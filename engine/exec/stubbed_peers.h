@@ -1,6 +1,6 @@
 // A program that can be run for its time alone: what would talk to other processes (lanes Pull, Push and
-// Comm) is replaced by nodes that write zeros and complete after the cost that the program has for them,
-// unless its lane is among those that are real.
+// Comm) is replaced by nodes that write zeros and complete after the cost that the program has for them, on a
+// device after what its bytes take between GPUs of one host, unless its lane is among those that are real.
 // Thread rule: one thread; outlives the instances of its programs.
 #pragma once
 

@@ -37,10 +37,10 @@ inline constexpr CostModel kHostCosts{};
 /// one waits for it, and a wait on another stream is an edge of the graph.
 inline constexpr CostModel kDeviceCosts{.flops_per_us = 60e6,
                                         .bytes_per_us = 2.5e6,
-                                        .network_bytes_per_us = 100e3,
+                                        .network_bytes_per_us = 280e3,
                                         .link_bytes_per_us = 45e3,
                                         .kernel_us = 2.5,
-                                        .network_us = 25,
+                                        .network_us = 8,
                                         .cross_stream_us = 1.0,
                                         .contention = 0.1,
                                         .worthwhile_batching = 0};

@@ -4,13 +4,15 @@
 // behind writes of variables form a group where all these writes are one node's, the same for all: else
 // tables may be written before or after them, and one order for all might not exist. Left alone are fed
 // gathers and those that others are colocated with. Who put two on different streams keeps them apart, and
-// policy EMBEDDING, which spreads tables over streams, keeps all gathers. A rule of groups (rule.h).
+// policy EMBEDDING, which spreads tables over streams, keeps all gathers. Those that have turns
+// (gather_turns.h) are groups that run one after another. A rule of groups (rule.h).
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <optional>
 #include <set>
 
+#include "engine/ops/common/gather_turns.h"
 #include "engine/ops/common/halves.h"
 #include "engine/ops/sparse/bag_args.h"
 #include "engine/rewrite/passes.h"
@@ -54,6 +56,7 @@ class GatherGroups {
     std::vector<NodeId> control_inputs;
     std::string op, pooling;
     bool ragged, weighted;
+    std::int64_t turn;
     auto operator<=>(const Key&) const = default;
   };
 
@@ -73,7 +76,8 @@ class GatherGroups {
             node.op->name,
             node.attrs.get(kPooling, std::string()),
             node.attrs.get(kRagged, false),
-            node.attrs.get(kBagWeights, false)};
+            node.attrs.get(kBagWeights, false),
+            node.attrs.get(kGatherTurn, std::int64_t{0})};
     std::sort(key.control_inputs.begin(), key.control_inputs.end());
     return key;
   }
@@ -130,6 +134,10 @@ class GatherGroups {
       many.attrs.set(kHalfType, first.outputs[0].dtype);
     }
     many.control_inputs = first.control_inputs;
+    const auto turn = first.attrs.get(kGatherTurn, std::int64_t{0});
+    const int depth = depths_[static_cast<std::size_t>(first.id)];
+    if (const auto before = by_turn_.find({depth, turn - 1}); before != by_turn_.end())
+      many.control_inputs.push_back(before->second);
     many.stream = first.stream;
     many.colocate_with = first.colocate_with;
     many.device = first.device;
@@ -139,6 +147,7 @@ class GatherGroups {
     }
     plan_.domains.push_back(Domain::Device);
     const NodeId id = graph_.add(std::move(many));
+    by_turn_[{depth, turn}] = id;
     std::map<ValueRef, ValueRef> replaced;
     for (int k = 0; k < static_cast<int>(group.size()); ++k)
       replaced[{group[static_cast<std::size_t>(k)], 0}] = {id, k};
@@ -151,9 +160,10 @@ class GatherGroups {
   Plan& plan_;
   Graph& graph_;
   const std::vector<NodeId> order_ = graph_.topological_order();
-  std::vector<int> depths_;      // by node
-  std::vector<NodeId> writers_;  // the same: as Key::writer, or kSeveral
-  std::set<NodeId> awaited_;     // targets, and nodes that others wait for or are colocated with
+  std::vector<int> depths_;                                 // by node
+  std::vector<NodeId> writers_;                             // the same: as Key::writer, or kSeveral
+  std::map<std::pair<int, std::int64_t>, NodeId> by_turn_;  // what was made of those of a depth and a turn
+  std::set<NodeId> awaited_;  // targets, and nodes that others wait for or are colocated with
 };
 
 }  // namespace

@@ -98,6 +98,9 @@ void join_bags(Plan& plan);
 /// Of sparse updates, the grouping of their rows as a node that waits for indices only.
 void split_updates(Plan& plan);
 
+/// On a device: exchanges with peers as two nodes, of which the second takes what came (split_exchanges.cc).
+void split_exchanges(Plan& plan);
+
 /// On a device: squares that clipping adds up are one node for dense gradients, and one for grouped rows.
 void group_norms(Plan& plan);
 

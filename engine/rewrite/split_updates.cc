@@ -21,7 +21,7 @@ using Groupings =
 /// Whether a variable holds them, by other shapes at most.
 bool is_kept(const Graph& graph, ValueRef indices) {
   const Node* node = &graph.node(indices.node);
-  while (!node->op->views.empty() || node->op->role == OpRole::Identity)
+  while (node->op->role != OpRole::Read && (!node->op->views.empty() || node->op->role == OpRole::Identity))
     node = &graph.node(node->inputs[0].node);
   return node->op->role == OpRole::Read;
 }

@@ -18,7 +18,7 @@ std::span<const Operand> alike(const ProgramOp& op) {
   if (name == "braid.FromOwners" || name == "braid.RowsFromOwners") return op.outputs;
   // Rows of each rank's batch, and statistics of it; only an owner reads the others' lists.
   if (name == "braid.AllGatherRows" || name.starts_with("braid.SyncBatchNorm") ||
-      name == "braid.SumsToOwners")
+      name == "braid.SumsToOwners" || name == "braid.SendFromOwners")
     return {};
   return op.inputs;
 }

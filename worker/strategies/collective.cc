@@ -15,6 +15,7 @@
 #include "proto/job.pb.h"
 #include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/group_values.h"
+#include "worker/strategies/sent_exchanges.h"
 #include "worker/strategies/step_services.h"
 
 namespace braid::worker {
@@ -43,6 +44,7 @@ CollectiveStrategy::CollectiveStrategy(const proto::Job& job, Runtime& runtime, 
                                     : job.strategy().backend() == proto::Strategy::NCCL),
       services_(runtime.services().find<StepServices>()) {
   runtime.services().provide<comm::Communicator>(peers.communicator);
+  runtime.services().provide<SentExchanges>(std::make_shared<SentExchanges>());
   if (on_device_ && services_)
     services_->vote = runtime.device()->allocate_pinned(sizeof(float), "stop vote");
 }

@@ -1,6 +1,7 @@
 #include "worker/strategies/distinct_rewrite.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -12,6 +13,11 @@
 #include "worker/strategies/table_gathers.h"
 
 namespace braid::worker {
+namespace {
+
+constexpr double kMostPieces = 4;  // of the exchange of gradients: each costs a meeting of all ranks
+
+}  // namespace
 
 bool DistinctRewrite::is_possible(const Graph& graph, const TableShard& shard,
                                   const VariableGradient& gradient) {
@@ -33,7 +39,7 @@ void DistinctRewrite::list_ids(const std::vector<Table>& tables) {
       ids_.push_back(ids);
       rows_.push_back(table.shard->rows);
     }
-    entries_.push_back({table.shard, table.gradient, gather, at->second});
+    entries_.push_back({table.shard, table.gradient, gather, table.gradient_bytes, at->second});
   }
   std::vector<std::size_t> sorted(entries_.size());
   std::iota(sorted.begin(), sorted.end(), 0U);
@@ -78,12 +84,13 @@ bool DistinctRewrite::find_lists() {
   return true;
 }
 
-NodeId DistinctRewrite::exchange(const char* op, const char* name, std::vector<ValueRef> inputs) {
+NodeId DistinctRewrite::exchange(const char* op, const char* name, std::span<const Entry> entries,
+                                 std::vector<ValueRef> inputs) {
   std::vector<std::int64_t> owners;
-  for (const Entry& entry : entries_) owners.push_back(entry.table->owner);
+  for (const Entry& entry : entries) owners.push_back(entry.table->owner);
   Node node;
   node.name = graph_.unique_name(name);
-  node.attrs = {{kOwners, owners}, {"rank", static_cast<std::int64_t>(entries_.front().table->rank)}};
+  node.attrs = {{kOwners, owners}, {"rank", static_cast<std::int64_t>(entries.front().table->rank)}};
   if (fill_) node.attrs.set("fill", true);
   node.inputs = std::move(inputs);
   return add_collective_(std::move(node), op);
@@ -103,7 +110,8 @@ bool DistinctRewrite::look_up(const std::vector<Table>& tables) {
   }
   for (const Entry& entry : entries_) inputs.push_back(entry.wanted);
   for (const Entry& entry : entries_) inputs.push_back(places_[entry.list]);
-  const NodeId id = exchange("braid.RowsFromOwners", "from_owners/distinct_rows", std::move(inputs));
+  const NodeId id =
+      exchange("braid.RowsFromOwners", "from_owners/distinct_rows", entries_, std::move(inputs));
   for (std::size_t e = 0; e < entries_.size(); ++e)
     put_in_place_of(graph_, entries_[e].gather, {id, static_cast<int>(e)});
   return true;
@@ -113,24 +121,44 @@ void DistinctRewrite::exchange_next_ids() {
   if (ahead_) ahead_->exchange(add_collective_);
 }
 
-std::vector<VariableGradient> DistinctRewrite::exchange_gradients() {
-  if (entries_.empty()) return {};
+NodeId DistinctRewrite::exchange_sums(std::span<const Entry> entries) {
   std::vector<ValueRef> inputs;
   std::vector<std::int64_t> lists;
-  for (const Entry& entry : entries_) {
+  for (const Entry& entry : entries) {
     inputs.push_back(entry.gradient.slices->values);
     lists.push_back(static_cast<std::int64_t>(entry.list));
   }
   inputs.push_back(runs_);
   const NodeId sums = add_node(graph_, "braid.SumRuns", "sum_gradients/distinct_rows", std::move(inputs),
                                {{kRunSizes, sizes_}, {kRunLists, lists}, {"fill", fill_}},
-                               entries_.front().gradient.slices->values.node)
+                               entries.front().gradient.slices->values.node)
                           .node;
   inputs.clear();
-  for (int e = 0; e < static_cast<int>(entries_.size()); ++e) inputs.push_back({sums, e});
-  for (const Entry& entry : entries_) inputs.push_back(lists_[entry.list]);
-  for (const Entry& entry : entries_) inputs.push_back(entry.wanted);
-  const NodeId id = exchange("braid.SumsToOwners", "to_owners/sums", std::move(inputs));
+  for (int e = 0; e < static_cast<int>(entries.size()); ++e) inputs.push_back({sums, e});
+  for (const Entry& entry : entries) inputs.push_back(lists_[entry.list]);
+  for (const Entry& entry : entries) inputs.push_back(entry.wanted);
+  return exchange("braid.SumsToOwners", "to_owners/sums", entries, std::move(inputs));
+}
+
+std::vector<VariableGradient> DistinctRewrite::exchange_gradients(std::int64_t bytes) {
+  if (entries_.empty()) return {};
+  double all = 0, before = 0;
+  for (const Entry& entry : entries_) all += entry.gradient_bytes;
+  const double count = std::floor(
+      std::clamp(all / entries_.front().table->world / static_cast<double>(std::max<std::int64_t>(bytes, 1)),
+                 1.0, kMostPieces));
+  std::vector<ValueRef> received;  // of each entry
+  for (std::size_t first = 0; first < entries_.size();) {
+    const auto piece = [&](const Entry& entry) {
+      return std::floor((before + entry.gradient_bytes / 2) / std::max(all, 1.0) * count);
+    };
+    const double own = piece(entries_[first]);
+    std::size_t end = first;
+    for (; end < entries_.size() && piece(entries_[end]) == own; ++end)
+      before += entries_[end].gradient_bytes;
+    const NodeId id = exchange_sums(std::span(entries_).subspan(first, end - first));
+    for (int output = 0; first < end; ++first) received.push_back({id, output++});
+  }
   std::vector<VariableGradient> gradients;
   for (const std::size_t e : order_) {
     const Entry& entry = entries_[e];
@@ -138,7 +166,7 @@ std::vector<VariableGradient> DistinctRewrite::exchange_gradients() {
     graph_.mutable_node(named.node).attrs.set(kPadsIndices, true);
     VariableGradient gradient = entry.gradient;
     gradient.variable.shape = entry.table->local_shape();
-    gradient.slices = IndexedSlices{named, {id, static_cast<int>(e)}};
+    gradient.slices = IndexedSlices{named, received[e]};
     gradients.push_back(std::move(gradient));
   }
   return gradients;

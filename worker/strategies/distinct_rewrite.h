@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "comm/piece_exchange.h"
@@ -50,21 +51,27 @@ class DistinctRewrite {
   bool look_up(const std::vector<Table>& tables);
   /// The exchange of the next step's lists. REQUIRES: look_up().
   void exchange_next_ids();
-  /// The gradients of rows at their owners, in the order of look_up().
-  std::vector<VariableGradient> exchange_gradients();
+  /// The gradients of rows at their owners, in the order of look_up(). They travel in exchanges with room for
+  /// about so many bytes to or from a rank: tables are updated while the next ones' gradients are summed and
+  /// travel.
+  std::vector<VariableGradient> exchange_gradients(std::int64_t bytes);
 
  private:
   struct Entry {
     const TableShard* table;
     VariableGradient gradient;
     NodeId gather;
+    double gradient_bytes;
     std::size_t list;      // its number among the lists of ids
     ValueRef wanted = {};  // the lists of all ranks, at the owner
   };
 
   void list_ids(const std::vector<Table>& tables);
   bool find_lists();
-  NodeId exchange(const char* op, const char* name, std::vector<ValueRef> inputs);
+  NodeId exchange(const char* op, const char* name, std::span<const Entry> entries,
+                  std::vector<ValueRef> inputs);
+  /// The sums of entries that lie beside each other, at their owners.
+  NodeId exchange_sums(std::span<const Entry> entries);
 
   TrainingGraph& training_;
   Graph& graph_;

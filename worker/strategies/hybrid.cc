@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <set>
 
@@ -95,7 +96,7 @@ class HybridStrategy : public ServedStrategy {
     ReplicatedRows replicated(training);
     Ways ways = ways_of(training.graph, rows, hot_rows, replicated);
     if (!by_distinct.look_up(ways.distinct)) std::ranges::move(ways.distinct, std::back_inserter(ways.whole));
-    owners.look_up(ways.whole);
+    owners.look_up(ways.whole, on_device_ ? piece_bytes() : std::numeric_limits<std::int64_t>::max());
     rewrite.look_up(ways.in_lists, ways.rows_in_lists);
     by_distinct.exchange_next_ids();
     owners.exchange_next_ids();
@@ -110,7 +111,7 @@ class HybridStrategy : public ServedStrategy {
     for (std::size_t b = 0; b + 1 < buckets.size(); ++b) reduce(b);
     for (VariableGradient& gradient : rewrite.exchange_gradients()) reduced.push_back(std::move(gradient));
     std::ranges::move(sum_in_rank_order(training, std::move(ways.hot_sums)), std::back_inserter(reduced));
-    std::vector<VariableGradient> at_owners = by_distinct.exchange_gradients();
+    std::vector<VariableGradient> at_owners = by_distinct.exchange_gradients(piece_bytes());
     std::ranges::move(owners.exchange_gradients(piece_bytes()), std::back_inserter(at_owners));
     reduce(buckets.size() - 1);
     replicated.take_sums(reduced);

@@ -20,6 +20,7 @@ BoxPlan::Part bytes_copy(int input, std::int64_t from, int output, std::int64_t 
 }
 
 std::int64_t bytes_of(const OutputInfo& info) {
+  if (!info.shape.is_static()) return -1;
   return info.shape.elements() * static_cast<std::int64_t>(dtype_size(info.dtype));
 }
 
@@ -79,18 +80,33 @@ comm::PieceLayout layout_of(const Blocks& b) {
   return layout;
 }
 
+Blocks blocks_of(const Node& node, OwnerExchange::Direction direction, std::span<const OutputInfo> inputs,
+                 std::span<const OutputInfo> outputs) {
+  Blocks b{.owners = node.attrs.get<std::vector<std::int64_t>>(kOwners, {}),
+           .bytes = {},
+           .world = node.attrs.get("world", std::int64_t{1}),
+           .rank = node.attrs.get("rank", std::int64_t{0}),
+           .to_owners = direction == OwnerExchange::Direction::ToOwners};
+  for (std::size_t t = 0; t < b.owners.size(); ++t)
+    b.bytes.push_back(bytes_of(b.to_owners ? inputs[t] : outputs[t]));
+  return b;
+}
+
 }  // namespace
 
-OwnerExchange::OwnerExchange(const PrepareContext& c, Direction direction) {
-  Blocks b{.owners = c.attr<std::vector<std::int64_t>>(kOwners, {}),
-           .bytes = {},
-           .world = c.attr("world", std::int64_t{1}),
-           .rank = c.attr("rank", std::int64_t{0}),
-           .to_owners = direction == Direction::ToOwners};
+std::int64_t OwnerExchange::incoming_bytes(const Node& node, Direction direction,
+                                           std::span<const OutputInfo> inputs,
+                                           std::span<const OutputInfo> outputs) {
+  const Blocks b = blocks_of(node, direction, inputs, outputs);
+  if (std::ranges::any_of(b.bytes, [](std::int64_t bytes) { return bytes < 0; })) return Shape::kUnknown;
+  return std::max<std::int64_t>(static_cast<std::int64_t>(aligned_message(b.place(b.world, b.rank))), 64);
+}
+
+OwnerExchange::OwnerExchange(const PrepareContext& c, Direction direction,
+                             std::span<const OutputInfo> outputs) {
+  const Blocks b = blocks_of(c.node, direction, c.inputs, outputs);
   for (const std::int64_t owner : b.owners)
     if (owner < 0 || owner >= b.world) c.fail(fmt::format("owner {} of {} ranks", owner, b.world));
-  for (std::size_t t = 0; t < b.owners.size(); ++t)
-    b.bytes.push_back(bytes_of(b.to_owners ? c.inputs[t] : c.outputs[t]));
   layout_ = layout_of(b);
 
   for (std::int64_t peer = 0; peer < b.world; ++peer) {
@@ -99,18 +115,28 @@ OwnerExchange::OwnerExchange(const PrepareContext& c, Direction direction) {
   }
   const std::int64_t incoming = b.place(b.world, b.rank);
   std::int64_t outgoing = 0;
-  const auto scratch_in = static_cast<int>(c.inputs.size()), scratch_out = static_cast<int>(c.outputs.size());
   for (const PieceMove& move : layout_.own)
-    before_.parts.push_back(bytes_copy(move.tensor, move.from, move.tensor, move.to, move.bytes));
+    own_.parts.push_back(bytes_copy(move.tensor, move.from, move.tensor, move.to, move.bytes));
   for (std::int64_t peer = 0; peer < b.world; outgoing += b.message(b.rank, peer++))
     b.for_each(b.rank, peer, outgoing, [&](int tensor, std::int64_t at, std::int64_t bytes) {
-      before_.parts.push_back(bytes_copy(tensor, b.to_owners ? 0 : peer * bytes, scratch_out, at, bytes));
+      packed_.parts.push_back(bytes_copy(tensor, b.to_owners ? 0 : peer * bytes, 0, at, bytes));
     });
   outgoing_bytes_ = aligned_message(outgoing);
   incoming_bytes_ = aligned_message(incoming);
+}
+
+BoxPlan OwnerExchange::packed(int to) const {
+  BoxPlan plan = packed_;
+  for (BoxPlan::Part& part : plan.parts) part.output = to;
+  return plan;
+}
+
+BoxPlan OwnerExchange::unpacked(int from, std::size_t from_byte) const {
+  BoxPlan plan;
   for (const PieceMove& move : layout_.received)
-    after_.parts.push_back(bytes_copy(scratch_in, static_cast<std::int64_t>(outgoing_bytes_) + move.from,
-                                      move.tensor, move.to, move.bytes));
+    plan.parts.push_back(
+        bytes_copy(from, static_cast<std::int64_t>(from_byte) + move.from, move.tensor, move.to, move.bytes));
+  return plan;
 }
 
 }  // namespace braid::worker

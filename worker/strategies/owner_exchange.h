@@ -20,31 +20,35 @@ class OwnerExchange {
  public:
   enum class Direction { ToOwners, FromOwners };
 
-  /// Of a node braid.ToOwners or braid.FromOwners whose shapes are known. Fails where an owner is no rank.
-  OwnerExchange(const PrepareContext& context, Direction direction);
+  /// Of a node braid.ToOwners or braid.FromOwners, or of a part of one, with the outputs of the whole, whose
+  /// shapes are known. Fails where an owner is no rank.
+  OwnerExchange(const PrepareContext& context, Direction direction, std::span<const OutputInfo> outputs);
+
+  /// Of the message that comes to this rank, at least that of a line; -1: shapes are not known.
+  static std::int64_t incoming_bytes(const Node& node, Direction direction,
+                                     std::span<const OutputInfo> inputs, std::span<const OutputInfo> outputs);
 
   /// Who writes what where, for a communicator whose ranks write each other's memory.
   const comm::PieceLayout& layout() const { return layout_; }
 
-  // Where they do not: messages, for and from each rank, packed in scratch memory.
-
-  /// Of the two messages; 64-byte aligned parts. The outgoing one lies first.
-  std::size_t scratch_bytes() const { return outgoing_bytes_ + incoming_bytes_; }
+  // Where they do not: messages, for and from each rank. 64-byte aligned parts.
   std::size_t outgoing_bytes() const { return outgoing_bytes_; }
+  std::size_t incoming_bytes() const { return incoming_bytes_; }
   /// Bytes for and from each rank, in the order of ranks; 0 for this one.
   std::span<const std::int64_t> sent() const { return sent_; }
   std::span<const std::int64_t> received() const { return received_; }
 
-  /// Copies before the messages leave, and after they came. Inputs and outputs are those of the node; one
-  /// more of each is the scratch.
-  const BoxPlan& before() const { return before_; }
-  const BoxPlan& after() const { return after_; }
+  /// Copies of what stays on this rank; into the outgoing message, which is output `to`; and out of the
+  /// incoming one, which lies `from_byte` bytes behind the beginning of input `from`.
+  const BoxPlan& own() const { return own_; }
+  BoxPlan packed(int to) const;
+  BoxPlan unpacked(int from, std::size_t from_byte) const;
 
  private:
   std::size_t outgoing_bytes_ = 0, incoming_bytes_ = 0;
   comm::PieceLayout layout_;
   std::vector<std::int64_t> sent_, received_;
-  BoxPlan before_, after_;
+  BoxPlan own_, packed_;
 };
 
 /// The arguments of a box plan's kernel: those of the node, and the scratch behind the inputs and the

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "worker/strategies/exchange_op.h"
 #include "worker/strategies/keep_op.h"
 #include "worker/strategies/owner_exchange.h"
+#include "worker/strategies/owner_parts.h"
 #include "worker/strategies/step_services.h"
 
 namespace braid::worker {
@@ -93,14 +95,18 @@ template <class Boxes>
 PreparedKernel prepare(const PrepareContext& c, Direction direction, bool is_device, const Boxes& boxes) {
   auto* const communicator = &require_service<comm::Communicator>(c, "communicator");
   const auto deadline = require_service<StepServices>(c, "worker").peer_deadline;
-  const auto exchange = std::make_shared<OwnerExchange>(c, direction);
+  const auto exchange = std::make_shared<OwnerExchange>(c, direction, c.outputs);
   if (std::ssize(exchange->sent()) != communicator->size())
     c.fail(fmt::format("for {} ranks, but there are {}", exchange->sent().size(), communicator->size()));
   PreparedKernel kernel;
-  kernel.scratch_bytes = exchange->scratch_bytes();
+  kernel.scratch_bytes = exchange->outgoing_bytes() + exchange->incoming_bytes();
+  const auto scratch_in = static_cast<int>(c.inputs.size()), scratch_out = static_cast<int>(c.outputs.size());
+  BoxPlan before = exchange->own();
+  std::ranges::move(exchange->packed(scratch_out).parts, std::back_inserter(before.parts));
   kernel.run = [=, with_scratch = WithScratch(c.inputs.size(), c.outputs.size()), name = c.node.name,
-                opened = std::make_shared<Opened>(), before = boxes(c, exchange->before()),
-                after = boxes(c, exchange->after())](const KernelArgs& a) mutable {
+                opened = std::make_shared<Opened>(), before = boxes(c, std::move(before)),
+                after = boxes(c, exchange->unpacked(scratch_in, exchange->outgoing_bytes()))](
+                   const KernelArgs& a) mutable {
     const WaitContext wait = is_device ? WaitContext::with_timeout(deadline) : a.wait->at_most(deadline);
     if (is_device && communicator->size() > 1 && !std::exchange(opened->asked, true))
       opened->exchange = communicator->open_exchange(name, exchange->layout(), wait);
@@ -185,6 +191,7 @@ void register_owner_ops(OpRegistry& registry) {
   registry.add_cuda("braid.ToOwners", prepare_on_device<Direction::ToOwners>, copies_on_device);
   registry.add_cuda("braid.FromOwners", prepare_on_device<Direction::FromOwners>, copies_on_device);
   cuda_takes_halves({"braid.ToOwners", "braid.FromOwners"});
+  register_owner_parts(registry);
   register_keep_op(registry);
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "engine/ops/common/gather_turns.h"
 #include "engine/ops/common/index_groups.h"
 #include "engine/ops/sparse/bag_args.h"
 #include "worker/strategies/expand_bags.h"
@@ -13,7 +14,7 @@
 namespace braid::worker {
 namespace {
 
-constexpr double kMostPieces = 4;  // of the exchange of gradients: each costs a meeting of all ranks
+constexpr double kMostPieces = 4;  // of rows and of gradients: each costs a meeting of all ranks
 
 bool is_weighted(const Node& bag) { return bag.attrs.get(kBagWeights, false); }
 
@@ -30,7 +31,7 @@ NodeId OwnerRewrite::exchange(const char* op, const char* name, std::vector<Valu
   return add_collective_(std::move(node), op);
 }
 
-void OwnerRewrite::look_up(const std::vector<Table>& tables) {
+void OwnerRewrite::look_up(const std::vector<Table>& tables, std::int64_t bytes) {
   for (const Table& table : tables) {
     const NodeId handle = table.gradient.variable.handle;
     entries_.push_back({table.shard, table.gradient, table.gradient_bytes, lookups_of(graph_, handle)});
@@ -40,7 +41,7 @@ void OwnerRewrite::look_up(const std::vector<Table>& tables) {
   }
   if (entries_.empty()) return;
   exchange_ids();
-  exchange_rows();
+  exchange_rows(bytes);
 }
 
 /// Those of each gather, and those of the gradient's rows where they are others.
@@ -109,13 +110,21 @@ ValueRef OwnerRewrite::add_gather(const Entry& entry, std::size_t gather, int pa
   return {graph_.add(std::move(copy)), 0};
 }
 
-void OwnerRewrite::exchange_rows() {
+void OwnerRewrite::exchange_rows(std::int64_t bytes) {
+  const auto all = by_piece(bytes);
+  for (std::size_t piece = 0; piece < all.size(); ++piece)
+    exchange_rows_of(all[piece], static_cast<std::int64_t>(piece));
+}
+
+void OwnerRewrite::exchange_rows_of(const std::vector<std::size_t>& entries, std::int64_t piece) {
   std::vector<ValueRef> rows, likes;
   std::vector<std::int64_t> owners, axes, dims;
-  for (const Entry& entry : entries_)
+  for (const std::size_t e : entries) {
+    const Entry& entry = entries_[e];
     for (std::size_t g = 0; g < entry.gathers.size(); ++g)
       for (int part = 0; part < entry.table->parts(); ++part) {
         rows.push_back(add_gather(entry, g, part));
+        if (piece > 0) graph_.mutable_node(rows.back().node).attrs.set(kGatherTurn, piece);
         owners.push_back(entry.table->owner_of(part));
         axes.push_back(entry.is_bag ? 1 : -1);
         if (!ahead_) {
@@ -126,6 +135,7 @@ void OwnerRewrite::exchange_rows() {
         dims.push_back(like.rank());
         dims.insert(dims.end(), like.dims().begin(), like.dims().end());
       }
+  }
   std::vector<ValueRef> inputs = rows;
   inputs.insert(inputs.end(), likes.begin(), likes.end());
   AttrMap attrs{{kLikeAxes, axes}};
@@ -133,10 +143,10 @@ void OwnerRewrite::exchange_rows() {
   const NodeId id = exchange("braid.FromOwners", "from_owners/rows", std::move(inputs), std::move(owners),
                              std::move(attrs));
   int output = 0;
-  for (const Entry& entry : entries_)
-    for (const NodeId gather : entry.gathers) {
-      put_in_place_of(graph_, gather, joined(entry, {id, output}));
-      output += entry.table->parts();
+  for (const std::size_t e : entries)
+    for (const NodeId gather : entries_[e].gathers) {
+      put_in_place_of(graph_, gather, joined(entries_[e], {id, output}));
+      output += entries_[e].table->parts();
     }
 }
 
@@ -186,7 +196,7 @@ ValueRef OwnerRewrite::rows_of_sums(const Entry& entry, ValueRef sums) {
   return add_node(graph_, "braid.BagRows", "gradient_rows_of/" + entry.table->name, std::move(inputs), attrs);
 }
 
-/// The exchange of each entry's gradient. Every owner has a like part of its tables in each.
+/// The piece of each entry, of what travels for it. Every owner has a like part of its tables in each.
 std::vector<std::size_t> OwnerRewrite::pieces(std::int64_t bytes) const {
   std::map<int, double> all, before;  // by owner; -1: all ranks are
   const auto owner = [](const Entry& entry) { return entry.table->parts() > 1 ? -1 : entry.table->owner; };
@@ -207,12 +217,18 @@ std::vector<std::size_t> OwnerRewrite::pieces(std::int64_t bytes) const {
   return pieces;
 }
 
-std::vector<VariableGradient> OwnerRewrite::exchange_gradients(std::int64_t bytes) {
-  std::vector<VariableGradient> gradients(entries_.size());
+std::vector<std::vector<std::size_t>> OwnerRewrite::by_piece(std::int64_t bytes) const {
   const std::vector<std::size_t> of_entry = pieces(bytes);
   std::map<std::size_t, std::vector<std::size_t>> pieces;
   for (std::size_t e = 0; e < entries_.size(); ++e) pieces[of_entry[e]].push_back(e);
-  for (const auto& [piece, entries] : pieces) exchange_piece(entries, gradients);
+  std::vector<std::vector<std::size_t>> all;
+  for (auto& [piece, entries] : pieces) all.push_back(std::move(entries));
+  return all;
+}
+
+std::vector<VariableGradient> OwnerRewrite::exchange_gradients(std::int64_t bytes) {
+  std::vector<VariableGradient> gradients(entries_.size());
+  for (const std::vector<std::size_t>& entries : by_piece(bytes)) exchange_piece(entries, gradients);
   return gradients;
 }
 

@@ -43,8 +43,9 @@ class OwnerRewrite {
     double gradient_bytes;  // of a rank in a step, about
   };
 
-  /// The exchange of ids and rows in the place of the gathers.
-  void look_up(const std::vector<Table>& tables);
+  /// The exchange of ids and rows in the place of the gathers. Rows travel in exchanges of about so many
+  /// bytes to or from a rank, so that the next ones are looked up, and those that came are taken, meanwhile.
+  void look_up(const std::vector<Table>& tables, std::int64_t bytes);
   /// The exchange of the next step's ids, where they travel ahead. REQUIRES: look_up().
   void exchange_next_ids();
   /// The gradients of rows at their owners, in the order of look_up(). They travel in exchanges of about so
@@ -66,7 +67,8 @@ class OwnerRewrite {
 
   void exchange_ids();
   std::vector<ValueRef> received_ids(std::vector<ValueRef> values, std::vector<std::int64_t> owners);
-  void exchange_rows();
+  void exchange_rows(std::int64_t bytes);
+  void exchange_rows_of(const std::vector<std::size_t>& entries, std::int64_t piece);
   ValueRef add_gather(const Entry& entry, std::size_t gather, int part);
   ValueRef joined(const Entry& entry, ValueRef first);
   void take_apart(const Entry& entry, ValueRef gradients, std::vector<ValueRef>& parts);
@@ -74,6 +76,8 @@ class OwnerRewrite {
   ValueRef sum_gradients(const Entry& entry) const;
   ValueRef rows_of_sums(const Entry& entry, ValueRef sums);
   std::vector<std::size_t> pieces(std::int64_t bytes) const;
+  /// The entries of each piece.
+  std::vector<std::vector<std::size_t>> by_piece(std::int64_t bytes) const;
   void exchange_piece(const std::vector<std::size_t>& entries, std::vector<VariableGradient>& gradients);
   NodeId exchange(const char* op, const char* name, std::vector<ValueRef> inputs,
                   std::vector<std::int64_t> owners, AttrMap attrs = {});

@@ -20,10 +20,13 @@ namespace {
 bool is_of_tables(const ProgramOp& node) {
   const std::string_view op = node.op;
   if (node.name.starts_with("columns_of/") || node.name.starts_with("gradient_columns_of/")) return true;
-  constexpr std::array<std::string_view, 12> kStarts{
-      "braid.SlicesToDense", "braid.SplitHotIds", "braid.HotRows",    "braid.BucketIds",
-      "braid.Unbucket",      "braid.SumBuckets",  "braid.Bag",        "ResourceGather",
-      "braid.AllToAll",      "braid.ToOwners",    "braid.FromOwners", "braid.ResourceGather"};
+  constexpr std::array<std::string_view, 16> kStarts{
+      "braid.SlicesToDense", "braid.SplitHotIds",  "braid.HotRows",
+      "braid.BucketIds",     "braid.Unbucket",     "braid.SumBuckets",
+      "braid.Bag",           "ResourceGather",     "braid.AllToAll",
+      "braid.ToOwners",      "braid.FromOwners",   "braid.ResourceGather",
+      "braid.SendToOwners",  "braid.TakeAtOwners", "braid.SendFromOwners",
+      "braid.TakeFromOwners"};
   return op.find("SparseApply") != std::string_view::npos ||
          std::ranges::any_of(kStarts, [op](std::string_view start) { return op.starts_with(start); });
 }

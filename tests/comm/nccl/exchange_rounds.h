@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "comm/piece_exchange.h"
+#include "comm/split_exchange.h"
 #include "tests/comm/nccl/device_array.h"
 
 namespace braid::comm {
@@ -22,11 +22,12 @@ struct Party {
   std::function<void()> meet;  // returns when all have come
 };
 
-/// An exchange of which every rank has a piece of each of these sizes for every rank. What a piece holds says
-/// where it comes from, and when.
+/// An exchange of which every rank, or rank 0 alone, has a piece of each of these sizes for every rank. What
+/// a piece holds says where it comes from, and when.
 class PieceRounds {
  public:
-  PieceRounds(const Party& party, std::vector<std::int64_t> bytes) : party_(party), bytes_(std::move(bytes)) {
+  PieceRounds(const Party& party, std::vector<std::int64_t> bytes, bool from_all = true)
+      : party_(party), bytes_(std::move(bytes)), from_all_(from_all) {
     const std::int64_t ranks = party.size, rank = party.rank;
     std::int64_t message = 0;
     for (const std::int64_t size : bytes_) message += (size + 15) / 16 * 16;
@@ -35,11 +36,13 @@ class PieceRounds {
     for (std::size_t t = 0; t < bytes_.size(); place += (bytes_[t++] + 15) / 16 * 16) {
       const std::int64_t size = bytes_[t];
       const int tensor = static_cast<int>(t);
-      layout_.own.push_back({tensor, 0, rank * size, rank * size, size});
+      if (sends(party.rank)) layout_.own.push_back({tensor, 0, rank * size, rank * size, size});
       for (int peer = 0; peer < ranks; ++peer) {
         if (peer == rank) continue;
-        layout_.sent.push_back({tensor, peer, peer * size, rank * message + place, size});
-        layout_.received.push_back({tensor, peer, peer * message + place, peer * size, size});
+        if (sends(party.rank))
+          layout_.sent.push_back({tensor, peer, peer * size, rank * message + place, size});
+        if (sends(peer))
+          layout_.received.push_back({tensor, peer, peer * message + place, peer * size, size});
       }
       const auto floats = static_cast<std::size_t>(size * ranks + 3) / sizeof(float);
       inputs_.push_back(std::make_unique<DeviceArray>(floats, 0));
@@ -61,12 +64,19 @@ class PieceRounds {
       out.push_back(outputs_[t]->get());
     }
     party_.meet();
-    exchange_->run(in.data(), out.data(), ref(stream_));
-    finish(stream_);
+    if (auto* const parts = dynamic_cast<SplitExchange*>(exchange_.get()); parts && round % 2 == 1) {
+      parts->send(in.data(), ref(stream_));
+      finish(stream_);  // whatever else is done before
+      parts->take(in.data(), out.data(), ref(other_));
+      finish(other_);
+    } else {
+      exchange_->run(in.data(), out.data(), ref(stream_));
+      finish(stream_);
+    }
     party_.meet();
     for (std::size_t t = 0; t < bytes_.size(); ++t) {
       std::vector<unsigned char> expected;
-      for (std::size_t from = 0; from < ranks; ++from)
+      for (std::size_t from = 0; from < (from_all_ ? ranks : 1); ++from)
         append(expected, static_cast<int>(from), party_.rank, t, round);
       std::vector<unsigned char> got(expected.size());
       BRAID_CUDA_CHECK(cudaMemcpy(got.data(), outputs_[t]->get(), got.size(), cudaMemcpyDeviceToHost));
@@ -75,6 +85,8 @@ class PieceRounds {
   }
 
  private:
+  bool sends(int rank) const { return from_all_ || rank == 0; }
+
   void append(std::vector<unsigned char>& bytes, int from, int to, std::size_t t, int round) const {
     auto next = static_cast<unsigned>(from * 7919 + to * 104729 + static_cast<int>(t) * 31 + round * 1299709);
     for (std::int64_t i = 0; i < bytes_[t]; ++i) {
@@ -85,7 +97,8 @@ class PieceRounds {
 
   const Party& party_;
   const std::vector<std::int64_t> bytes_;
-  const cuda::Stream stream_ = cuda::make_stream();
+  const bool from_all_;
+  const cuda::Stream stream_ = cuda::make_stream(), other_ = cuda::make_stream();
   PieceLayout layout_;
   std::vector<std::unique_ptr<DeviceArray>> inputs_, outputs_;
   std::shared_ptr<PieceExchange> exchange_;
@@ -206,10 +219,12 @@ inline void exchange_pieces(const Party& party) {
                                                  {4, 12, 100, 40000},
                                                  {16, 1 << 20, 48, (5 << 20) + 32},
                                                  many}) {
-    PieceRounds pieces(party, bytes);
-    ASSERT_TRUE(pieces.opened());
-    for (int round = 0; round < 5; ++round) pieces.run(round);
-    party.meet();
+    for (const bool from_all : {true, false}) {
+      PieceRounds pieces(party, bytes, from_all);
+      ASSERT_TRUE(pieces.opened());
+      for (int round = 0; round < 6; ++round) pieces.run(round);
+      party.meet();
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/ops/common/index_groups.h"
 #include "engine/ops/optimizer/optimizer_attrs.h"
 #include "engine/program/program.h"
 #include "tests/engine/rewrite/updates_test_base.h"
@@ -163,6 +164,29 @@ TEST_F(GroupUpdatesTest, TheGroupingOfRowsWaitsForIndicesOnly) {
   EXPECT_EQ(grouping.inputs, (std::vector<ValueRef>{{program->graph.find("t/i"), 0}}));
   EXPECT_TRUE(grouping.control_inputs.empty());
   EXPECT_EQ(program->graph.node(update).control_inputs, std::vector<NodeId>{before});
+}
+
+/// Lists of other workers' rows that have -1 at their ends come with the gradients, or were kept by a step
+/// before.
+TEST_F(GroupUpdatesTest, RowsOfPaddedListsAreGroupedAheadWhereTheyAreKept) {
+  const auto padded = [this](const std::string& name, ValueRef indices, std::int64_t width) {
+    const ValueRef values = feed(name + "/v", DType::Float32, {6, width});
+    AttrMap attrs = optimizer_attrs(OptimizerSpec{});
+    attrs.set(kSkipNegative, true);
+    target(add(name, "braid.SparseApplyOptimizer", {variable(name + "/w", {10, width}), indices, values},
+               attrs));
+  };
+  padded("sent", feed("sent/i", DType::Int32, {6}), 4);
+  EXPECT_EQ(compiled(Domain::Device, 2), (Ops{"braid.SparseApplyOptimizer 3"}));
+  const ValueRef handle = add("lists", "VarHandleOp", {}, {{"dtype", DType::Int32}, {"shape", Shape{2, 3}}});
+  const ValueRef lists = add("lists/read", "ReadVariableOp", {handle}, {{"dtype", DType::Int32}});
+  const std::vector<std::int32_t> one_axis{-1};
+  const ValueRef all =
+      add("all", "Const", {},
+          {{"dtype", DType::Int32}, {"value", Tensor::from<std::int32_t>(Shape{1}, one_axis)}});
+  padded("kept", add("kept/i", "Reshape", {lists, all}, {}), 8);
+  EXPECT_EQ(compiled(Domain::Device, 2),
+            (Ops{"braid.GroupRows 1", "braid.SparseApplyGrouped 3", "braid.SparseApplyOptimizer 3"}));
 }
 
 TEST_F(GroupUpdatesTest, GathersOfManyTablesBecomeOneNode) {
