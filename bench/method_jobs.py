@@ -8,9 +8,10 @@ Trains the zoo's mlp with `--layers` hidden layers of `--width`, whose inputs ar
 process), ALLREDUCE, and ALLREDUCE with a method: states spread (OPTIMIZER), gradients too (GRADIENTS), variables too
 (PARAMETERS); ACCUMULATE (4 parts), RECOMPUTE (each layer), LOCAL_SGD (means every 8 steps), INT8, TOP_K, POWER_SGD, WIRE_BF16,
 ADASUM, MEDIAN. All share the same global batch. In turn, N times over; on CUDA over NCCL, a GPU each, else over TCP, a thread
-each. Prints a JSON line a way: median, smallest and largest examples/s of the step loop, its ratio to the first way, the
-largest relative difference of a loss from that one's, what `braid graph plan` says of a worker's variables with slots and of
-its arena, and the most memory that was seen in use: of a GPU, with what CUDA and NCCL take, or of a process.
+each. Prints a JSON line a way: median, smallest and largest examples/s of the step loop, the median of the steps behind its
+first half (without what the first ones do once), the loop's ratio to the first way, the largest relative difference of a loss
+from that one's, what `braid graph plan` says of a worker's variables with slots and of its arena, and the most memory that was
+seen in use: of a GPU, with what CUDA and NCCL take, or of a process.
 """
 import argparse
 import json
@@ -103,7 +104,7 @@ def settings(args, way):
 
 
 def run(args, job, folder, way):
-    """The slowest worker's result, the losses of the leader's steps, and the most memory."""
+    """The slowest worker's result, the losses of the leader's steps, their steady rate, and the most memory."""
     command = [args.braid]
     if way != "LOCAL":
         command += ["launch", "--workers", str(args.workers), "--"]
@@ -119,10 +120,11 @@ def run(args, job, folder, way):
     results = [json.loads(line) for line in re.findall(r"result: (\{.*\})", done.stdout)]
     names = sorted(name for name in os.listdir(folder) if name.startswith("steps-"))
     with open(os.path.join(folder, names[0]), encoding="utf-8") as file:
-        losses = [json.loads(line)["loss"] for line in file]
+        lines = [json.loads(line) for line in file]
     for name in names:
         os.remove(os.path.join(folder, name))
-    return max(results, key=lambda r: r["seconds"]), losses, memory.most
+    steady = tensor_jobs.steady_rate(lines, args.batch)
+    return max(results, key=lambda r: r["seconds"]), [line["loss"] for line in lines], steady, memory.most
 
 
 def planned(args, job, folder, way):
@@ -142,17 +144,19 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         tensor_jobs.make_images(args, folder)
         job = tensor_jobs.write_job(args, folder)
-        rates, losses, memory = {way: [] for way in ways}, {}, {}
+        rates, steady, losses, memory = {way: [] for way in ways}, {way: [] for way in ways}, {}, {}
         for _ in range(args.repeat):
             for way in ways:
-                result, losses[way], memory[way] = run(args, job, folder, way)
+                result, losses[way], late, memory[way] = run(args, job, folder, way)
+                steady[way].append(late)
                 rates[way].append(result["steps"] * args.batch / result["seconds"])
         first = statistics.median(rates[ways[0]])
         for way in ways:
             apart = [abs(a - b) / abs(b) for a, b in zip(losses[way], losses[ways[0]])]
             line = {"bench": "method_jobs", "way": way, "workers": 1 if way == "LOCAL" else args.workers,
                     "examples_per_s": round(statistics.median(rates[way])), "least": round(min(rates[way])),
-                    "most": round(max(rates[way])), f"of_{ways[0]}": round(statistics.median(rates[way]) / first, 3),
+                    "most": round(max(rates[way])), "steady": round(statistics.median(steady[way])),
+                    f"of_{ways[0]}": round(statistics.median(rates[way]) / first, 3),
                     "losses_apart": float(f"{max(apart):.1e}"), "planned_mib": planned(args, job, folder, way),
                     "used_mib": memory[way]}
             line["settings"] = {name: getattr(args, name) for name in

@@ -49,7 +49,8 @@ class Mps:
     """A control daemon with folders of its own, for the time of a `with`."""
 
     def __init__(self, folder):
-        self.env = {"CUDA_MPS_PIPE_DIRECTORY": os.path.join(folder, "pipe"), "CUDA_MPS_LOG_DIRECTORY": os.path.join(folder, "log")}
+        self.env = {"CUDA_MPS_PIPE_DIRECTORY": os.path.join(folder, "pipe"),
+                    "CUDA_MPS_LOG_DIRECTORY": os.path.join(folder, "log")}
         self.why = ""
 
     def __enter__(self):
