@@ -74,6 +74,7 @@ void add_subcommands(CLI::App& app, Action& action) {
   add_ckpt(app, action);
   add_init(app, action);
   add_doctor(app, action);
+  add_devices(app, action);
   add_top(app, action);
   add_trace(app, action);
   add_completion(app, action);

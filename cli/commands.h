@@ -27,6 +27,7 @@ void add_data(CLI::App& app, Action& action);
 void add_ckpt(CLI::App& app, Action& action);
 void add_init(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
+void add_devices(CLI::App& app, Action& action);
 void add_top(CLI::App& app, Action& action);
 void add_trace(CLI::App& app, Action& action);
 /// `braid completion` and the hidden `braid man`, which print what all other subcommands say of themselves.
