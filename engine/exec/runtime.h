@@ -51,6 +51,8 @@ class VariableStore {
   /// Sets the value. REQUIRES: the variable exists, types and shapes are equal, and no step is running.
   void write(const std::string& name, const Tensor& value);
   std::vector<std::string> names() const;  // sorted
+  /// Forgets all of them, so that others may be of other shapes. REQUIRES: no program has them.
+  void clear();
 
   /// A step failed after its first write of a variable: the values are a mix, so nothing may be trained on or
   /// saved until a restore clears it.

@@ -135,6 +135,11 @@ std::vector<std::string> VariableStore::names() const {
   return names;
 }
 
+void VariableStore::clear() {
+  std::lock_guard lock(mu_);
+  variables_.clear();
+}
+
 void VariableStore::poison(std::string why) {
   std::lock_guard lock(mu_);
   if (poisoned_.empty()) poisoned_ = std::move(why);

@@ -1,16 +1,14 @@
 // Elastic jobs as real processes: workers are killed, stopped, asked to stop and come, and the job goes on
 // with the losses of a fixed world that is resumed at that step.
-#include <gmock/gmock.h>
 #include <signal.h>
 
-#include <cstdio>
 #include <fstream>
 #include <thread>
 
 #include "proto/graph.pb.h"
 #include "tests/integration/checkpoints.h"
+#include "tests/integration/elastic_job.h"
 #include "tests/integration/exit_codes.h"
-#include "tests/integration/run.h"
 
 namespace braid::integration {
 namespace {
@@ -20,62 +18,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-constexpr std::uint64_t kSteps = 3000;
-
-class ElasticFaultTest : public IntegrationTest {
- protected:
-  static Job plain(std::uint64_t steps = kSteps) {
-    return wide_deep().with({"steps=" + std::to_string(steps), "input.global_batch_size=96",
-                             "strategy.kind=ALLREDUCE", "strategy.deadline_seconds=20",
-                             "strategy.start_deadline_seconds=60", "metrics.progress_seconds=0.05",
-                             "streams.batch_siblings=OFF", "streams.policy=NONE"});
-  }
-  static Job elastic(int least = 1, std::uint64_t steps = kSteps) {
-    return plain(steps).with(
-        {"strategy.elastic.min_workers=" + std::to_string(least), "strategy.elastic.wait_seconds=20"});
-  }
-  static Job endless(int least = 1) { return elastic(least, 10'000'000); }
-
-  /// "world 2 begins at step 317", of the newest such line of that world.
-  static std::uint64_t first_step(Process& process, int world) {
-    const std::string begin = "world " + std::to_string(world) + " begins at step ";
-    EXPECT_TRUE(process.says(begin)) << process.err();
-    const std::string text = process.err();
-    unsigned long long step = 0;
-    if (const auto at = text.rfind(begin); at != std::string::npos)
-      std::sscanf(text.c_str() + at + begin.size(), "%llu", &step);
-    return step;
-  }
-  /// The losses of fixed worlds: `workers[i]` of them up to step until[i].
-  std::vector<float> fixed(const std::vector<int>& workers, const std::vector<std::uint64_t>& until) {
-    std::vector<float> all;
-    for (std::size_t i = 0; i < workers.size(); ++i) {
-      const Path run = directory() / ("fixed-" + std::to_string(i));
-      const Job job = plain(until[i]).with({"checkpoint.directory=" + path("fixed-checkpoints")});
-      Cluster cluster(run, job, {workers[i], 0},
-                      i == 0 ? std::vector<std::string>{} : std::vector<std::string>{"--resume"});
-      cluster.expect_success();
-      const auto losses = losses_of(cluster.steps_file(0), all.size());
-      all.insert(all.end(), losses.begin(), losses.end());
-    }
-    return all;
-  }
-  static void expect_losses(const std::vector<float>& losses, const std::vector<float>& expected) {
-    ASSERT_EQ(losses.size(), expected.size());
-    for (std::size_t i = 0; i < losses.size(); ++i) ASSERT_EQ(losses[i], expected[i]) << "step " << i;
-  }
-  /// A process that no list has.
-  std::unique_ptr<Process> join(Cluster& cluster, const Job& job, const std::string& name, int index) {
-    EXPECT_TRUE(cluster.worker(0).says("--join 127.0.0.1:")) << cluster.worker(0).err();
-    const std::string text = cluster.worker(0).err();
-    const auto at = text.find("--join ") + 7;
-    std::vector<std::string> command = braid(job.arguments());
-    command.insert(command.end(), {"--join", text.substr(at, text.find('\n', at) - at), "--task",
-                                   "worker:" + std::to_string(index)});
-    return std::make_unique<Process>(command, Variables{}, directory() / name);
-  }
-};
 
 TEST_F(ElasticFaultTest, AKilledWorkerIsGoneOnWithout) {
   Cluster cluster(directory() / "job", elastic(), {3, 0});
@@ -372,8 +314,9 @@ TEST_F(ElasticFaultTest, WhatCannotBeElasticIsRefused) {
     EXPECT_EQ(process->exit_code(), 2);
     return process->err();
   };
-  EXPECT_THAT(refusal({"strategy.kind=HYBRID"}),
+  EXPECT_THAT(refusal({"strategy.kind=PIPELINE"}),
               HasSubstr("strategy.elastic is for strategy.kind ALLREDUCE"));
+  EXPECT_THAT(refusal({"strategy.kind=HYBRID"}), HasSubstr("under HYBRID needs checkpoint.directory"));
   EXPECT_THAT(refusal({"strategy.backend=MPI"}), HasSubstr("needs strategy.backend RING or NCCL"));
   EXPECT_THAT(refusal({"strategy.shard=OPTIMIZER"}), HasSubstr("does not go with strategy.shard"));
   EXPECT_THAT(refusal({"strategy.elastic.min_workers=4", "strategy.elastic.max_workers=3"}),

@@ -54,6 +54,7 @@ class ElasticWorld {
   /// Because the job has ended in order.
   bool ended_in_order() const { return ended_in_order_; }
   bool leads() const { return options_.leads; }
+  std::uint64_t generation() const { return generation_; }  // of the world that it is in
   /// What this worker's votes say of the next world from now on. `services` does not outlive this.
   void vote_through(StepServices& services);
 

@@ -44,7 +44,25 @@ std::string objection_under_servers(const proto::Job& job) {
   return {};
 }
 
+/// Workers that hold parts of the tables change over a checkpoint, which all write and read together.
+std::string objection_to_parts(const proto::Job& job) {
+  if (!spreads_state(job)) return {};
+  if (job.strategy().backend() != proto::Strategy::RING)
+    return "strategy.elastic under HYBRID needs strategy.backend RING";
+  if (job.checkpoint().directory().empty())
+    return "strategy.elastic under HYBRID needs checkpoint.directory, which all workers see: a worker's rows "
+           "are on no other one";
+  if (job.checkpoint().every_seconds() > 0)
+    return "strategy.elastic under HYBRID does not go with checkpoint.every_seconds: all workers write a "
+           "checkpoint together, after a step that all know; set checkpoint.every_steps";
+  return {};
+}
+
 }  // namespace
+
+bool spreads_state(const proto::Job& job) {
+  return job.strategy().has_elastic() && job.strategy().kind() == proto::Strategy::HYBRID;
+}
 
 std::optional<int> open_places(const proto::Job& job) {
   if (!job.strategy().has_elastic() || job.strategy().kind() != proto::Strategy::PS) return std::nullopt;
@@ -70,12 +88,12 @@ std::string objection_to_elastic(const proto::Job& job) {
   if (strategy.kind() == proto::Strategy::PS) return objection_under_servers(job);
   const proto::Elastic& elastic = strategy.elastic();
   const int least = least_workers(elastic);
-  if (strategy.kind() != proto::Strategy::ALLREDUCE)
+  if (strategy.kind() != proto::Strategy::ALLREDUCE && strategy.kind() != proto::Strategy::HYBRID)
     return fmt::format(
-        "strategy.elastic is for strategy.kind ALLREDUCE, where every worker holds all variables, and for "
-        "PS; "
-        "with {} use braid launch --max-restarts, which goes on from the newest checkpoint",
+        "strategy.elastic is for strategy.kind ALLREDUCE, where every worker holds all variables, for HYBRID "
+        "and for PS; with {} use braid launch --max-restarts, which goes on from the newest checkpoint",
         proto::Strategy::Kind_Name(strategy.kind()));
+  if (std::string why = objection_to_parts(job); !why.empty()) return why;
   if (strategy.backend() == proto::Strategy::MPI)
     return "strategy.elastic needs strategy.backend RING or NCCL: MPI ends all ranks with one";
   if (const std::string what = kept_apart(strategy); !what.empty())

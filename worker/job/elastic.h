@@ -24,6 +24,10 @@ struct ElasticLimits {
 /// Nothing where workers that are lost end the job. REQUIRES: check_job() took it.
 std::optional<ElasticLimits> elastic_limits(const proto::Job& job);
 
+/// Whether each worker of that elastic job holds a part of its state that no other has. The next world's
+/// workers hold other parts, which they read from a checkpoint then.
+bool spreads_state(const proto::Job& job);
+
 /// How many workers may take part at a time in an elastic job whose workers wait for nobody (PS with ASP and
 /// input.shard DYNAMIC): each that comes takes a free place. Nothing in every other job.
 std::optional<int> open_places(const proto::Job& job);

@@ -59,6 +59,7 @@ std::string job_text(const proto::Job& job) {
   proto::Job alike = job;
   alike.clear_run_directory();
   alike.clear_checkpoint();
+  if (spreads_state(job)) alike.mutable_checkpoint()->set_directory(job.checkpoint().directory());
   alike.clear_evaluation();
   alike.clear_metrics();
   alike.clear_hooks();

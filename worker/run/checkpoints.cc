@@ -93,7 +93,8 @@ std::optional<CheckpointInfo> RunCheckpoints::restore_newest(const Batcher* batc
     if (const auto moved = cursor_changes(found->meta.cursors.at(kInputCursor), batcher->cursor(ticket));
         !moved.empty())
       log_warning("the input differs from the checkpoint's: {}", fmt::join(moved, "; "));
-  if (run_.peers.leader() && found->meta.plan_hash != plan_hash_)  // it is the leader's
+  // It is the leader's, and of an elastic job of as many workers as there were.
+  if (run_.peers.leader() && !run_.options.elastic && found->meta.plan_hash != plan_hash_)
     log_warning(
         "the plan differs from the checkpoint's (another build, job or number of streams): bits may "
         "differ from an uninterrupted run");

@@ -2,6 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
+#include "base/log.h"
+#include "proto/job.pb.h"
 #include "worker/metrics/metrics_json.h"
 
 namespace braid::worker {
@@ -27,6 +30,21 @@ std::string TrainResult::to_json() const {
   if (padding_share) out["padding_share"] = *padding_share;
   out["exit"] = exit;
   return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+TrainResult stopped_before_steps(const proto::Job& job, const Error& error) {
+  log_info("asked to stop before the first step; nothing to save: {}", error.message());
+  TrainResult result;
+  result.job = job.name();
+  result.exit = kExitTerminated;
+  return result;
+}
+
+TrainResult never_taken_in(const proto::Job& job) {
+  log_info("the job has ended without this worker");
+  TrainResult result;
+  result.job = job.name();
+  return result;
 }
 
 }  // namespace braid::worker

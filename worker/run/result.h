@@ -7,6 +7,13 @@
 
 #include "worker/metrics/metrics.h"
 
+namespace braid {
+class Error;
+}
+namespace braid::proto {
+class Job;
+}
+
 namespace braid::worker {
 
 struct TrainResult {
@@ -34,5 +41,10 @@ struct TrainResult {
 
   std::string to_json() const;
 };
+
+/// The result of a run that was asked to stop while it waited for its peers, where `error` ended the wait.
+TrainResult stopped_before_steps(const proto::Job& job, const Error& error);
+/// Of a worker that has come to an elastic job, and for which there was no place until its end.
+TrainResult never_taken_in(const proto::Job& job);
 
 }  // namespace braid::worker

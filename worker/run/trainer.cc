@@ -27,14 +27,6 @@ namespace {
 
 const RunHooks kNoHooks;
 
-/// A worker that has come to an elastic job, and for which there was no place until its end.
-TrainResult never_taken_in(const proto::Job& job) {
-  log_info("the job has ended without this worker");
-  TrainResult result;
-  result.job = job.name();
-  return result;
-}
-
 /// Everything of one run, in the order in which it is made, but for the report; destroyed in reverse.
 class Run {
  public:
@@ -105,27 +97,32 @@ class Run {
       parts_.enter();
     } catch (const Error& error) {
       const bool stops = run_.stop.requested() || error.code() == ErrorCode::Cancelled;
-      if (!stops || !parts_.steps || !parts_.holding().whole) throw;
+      if (!stops || !parts_.steps || !may_leave()) throw;
       log_info("asked to stop between two worlds: {}", error.message());
       leaves_alone_ = !elastic_->leads();
       stops_between_ = !leaves_alone_;
     }
   }
 
+  /// Whose part of the state is in a checkpoint is not needed; the leader saves what it holds.
+  bool may_leave() const { return parts_.holding().whole || (parts_.spreads_state() && !elastic_->leads()); }
+
   /// Whether the run is over in this world; else another one goes on with it.
   bool loop_in_world() {
     try {
       loop();
       if (!elastic_ || !parts_.steps->leaves_world() || is_complete()) return true;
+      if (parts_.spreads_state()) save_for_next_world();
     } catch (const Error& error) {
-      if (!elastic_ || !parts_.steps->lost_peers() || !ended_a_wait(error)) throw;
+      const bool lost_peers = parts_.steps->lost_peers() || (parts_.spreads_state() && meets_);
+      if (!elastic_ || !lost_peers || !ended_a_wait(error)) throw;
       log_warning("step {}: {}", parts_.steps->done(), error.message());
     }
     grace_.pause();
     parts_.hold_state();
     report_->pause();
     if (!run_.stop.requested()) return false;
-    if (!parts_.holding().whole) throw Unavailable("asked to stop, and the last step has failed half way");
+    if (!may_leave()) throw Unavailable("asked to stop, and the last step has failed half way");
     leaves_alone_ = !elastic_->leads();
     return elastic_->leads();  // it saves, and ends the job for all
   }
@@ -164,6 +161,7 @@ class Run {
       parts_.checkpoints->start_clock();
     }
     parts_.begin();
+    meets_ = false;
     grace_.resume();
     while (!is_complete() && !(parts_.steps->stopping() && parts_.steps->idle())) {
       // No step beyond the next checkpoint or evaluation is in flight when that is due.
@@ -191,10 +189,22 @@ class Run {
                : border;
   }
 
-  void at_border() {
+  std::unique_ptr<Stage::Pause> stand_still() {
     grace_.pause();
     report_->pause();
-    const std::unique_ptr<Stage::Pause> pause = parts_.steps->pause_input();
+    meets_ = true;
+    return parts_.steps->pause_input();
+  }
+
+  /// All workers, whose parts those of the next world read.
+  void save_for_next_world() {
+    const std::unique_ptr<Stage::Pause> pause = stand_still();
+    save();
+    parts_.built->strategy->meet_at_border(waits_.peers());
+  }
+
+  void at_border() {
+    const std::unique_ptr<Stage::Pause> pause = stand_still();
     if (parts_.evaluation->is_due(parts_.steps->done())) {
       measure(parts_.steps->done());
       if (const auto& measured = parts_.evaluation->last())
@@ -211,6 +221,7 @@ class Run {
       save();
     if (hooks_.border) hooks_.border(parts_.steps->done());
     parts_.built->strategy->meet_at_border(waits_.peers());
+    meets_ = false;
     report_->resume();
     grace_.resume();
   }
@@ -375,6 +386,7 @@ class Run {
   WorldParts parts_;
   std::optional<RunReport> report_;  // goes before the steps, which the HTTP thread sees through it
   bool leaves_alone_ = false, stops_between_ = false;
+  bool meets_ = false;         // between steps, where workers wait for each other's words
   std::string stopped_early_;  // why
 };
 
@@ -387,14 +399,6 @@ bool was_asked_to_stop(const StopFlag& stop, const Error& error) {
 bool ended_a_wait(const Error& error) {
   return error.code() == ErrorCode::Cancelled || error.code() == ErrorCode::Unavailable ||
          error.code() == ErrorCode::DeadlineExceeded;
-}
-
-TrainResult stopped_before_steps(const proto::Job& job, const Error& error) {
-  log_info("asked to stop before the first step; nothing to save: {}", error.message());
-  TrainResult result;
-  result.job = job.name();
-  result.exit = kExitTerminated;
-  return result;
 }
 
 TrainResult train(const proto::Job& job, const TrainOptions& options, const Peers& peers, Runtime& runtime,

@@ -18,8 +18,6 @@ bool ended_a_wait(const Error& error);
 /// Whether the error is the end of a wait because this process was asked to stop, or another one was before
 /// the job had begun.
 bool was_asked_to_stop(const StopFlag& stop, const Error& error);
-/// The result of a run that was asked to stop while it waited for its peers, where `error` ended the wait.
-TrainResult stopped_before_steps(const proto::Job& job, const Error& error);
 
 /// Throws: what any part throws; main turns it into an exit code. On SIGTERM it saves, and returns exit 143:
 /// at the end of the step, while it waits for peers before the first one, or between two batches of an

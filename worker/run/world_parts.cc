@@ -9,6 +9,7 @@
 #include "engine/exec/runtime.h"
 #include "proto/job.pb.h"
 #include "worker/elastic/elastic_world.h"
+#include "worker/job/elastic.h"
 #include "worker/run/batch_queue.h"
 #include "worker/run/hooks.h"
 #include "worker/run/slow_start.h"
@@ -17,7 +18,12 @@
 namespace braid::worker {
 
 WorldParts::WorldParts(const RunContext& run, const RunWaits& waits, StopGrace& grace, Tell tell)
-    : run_(run), elastic_(run.options.elastic), waits_(waits), grace_(grace), tell_(std::move(tell)) {}
+    : run_(run),
+      elastic_(run.options.elastic),
+      waits_(waits),
+      grace_(grace),
+      tell_(std::move(tell)),
+      spreads_state_(elastic_ && worker::spreads_state(run.job)) {}
 
 void WorldParts::load(const StartedRun& started, RunReport& report) {
   started_ = &started;
@@ -53,9 +59,11 @@ void WorldParts::build(const comm::World* world) {
     built->strategy->agree_on_plan(built->agreed_hash, wait);
   }
   const std::optional<RunCheckpoints> earlier = std::move(checkpoints);
-  checkpoints.emplace(run_, *started_, *built, evaluation->metric(), evaluation->keeps_best());
+  checkpoints.emplace(run_, whose_checkpoints(), *built, evaluation->metric(), evaluation->keeps_best());
   if (earlier) checkpoints->continue_from(*earlier);
-  const std::uint64_t first = world ? take_over(*world, wait) : start(wait);
+  const std::uint64_t first = !world           ? start(wait)
+                              : spreads_state_ ? take_over_parts(wait)
+                                               : take_over(*world, wait);
   if (!begun_) first_ = first;
   if (!input.taken) job_step_ = first;
   steps->begin(first, job_step_);
@@ -69,6 +77,14 @@ void WorldParts::tear_down() {
   evaluation.reset();
   built.reset();
   input.batcher.reset();
+  if (spreads_state_) run_.runtime.variables().clear();
+}
+
+/// Behind agree_on_plan(), as the leader has begun its run by then.
+const StartedRun& WorldParts::whose_checkpoints() {
+  if (!spreads_state_ || run_.peers.leader()) return *started_;
+  leaders_.id = CheckpointStore(run_.job.checkpoint().directory()).current_run();
+  return leaders_;
 }
 
 std::uint64_t WorldParts::first_step() const {
@@ -123,6 +139,23 @@ std::uint64_t WorldParts::take_over(const comm::World& world, const WaitContext&
   return step;
 }
 
+/// All read the leader's newest checkpoint, each its part, or begin as the leader does.
+std::uint64_t WorldParts::take_over_parts(const WaitContext& wait) {
+  enum : std::int64_t { Begins, Resumes, GoesBack };
+  std::int64_t how = begun_ ? GoesBack : run_.resumes() ? Resumes : Begins;  // the leader's
+  run_.peers.communicator->broadcast(&how, 1, DType::Int64, 0, StreamRef::host(), wait);
+  std::optional<CheckpointInfo> restored;
+  if (how != Begins) restored = restore(how == GoesBack || !run_.resumes());
+  if (how == GoesBack && !restored && elastic_->leads()) give_up();
+  const std::uint64_t step = built->strategy->start(restored ? &*restored : nullptr, run_.resumes(),
+                                                    restored ? restored->meta.step : first_step(), wait);
+  if (!begun_) checkpoints->begin(step, restored.has_value());
+  run_.runtime.variables().clear_poison();
+  holding_ = {step, false};
+  log_info("world {} begins at step {}", elastic_->generation(), step);
+  return step;
+}
+
 /// Whose step has failed after others had made it hears of its loss.
 void WorldParts::learn_loss(const comm::World& world, bool is_behind, const WaitContext& wait) {
   float loss = report_->loss();
@@ -132,15 +165,17 @@ void WorldParts::learn_loss(const comm::World& world, bool is_behind, const Wait
 
 void WorldParts::give_up() {
   const Unavailable error(
-      "the step in which a worker was lost had changed variables already, and there is no checkpoint to go "
-      "back to: set checkpoint.directory");
+      spreads_state_ ? "a worker was lost with its rows, and there is no checkpoint to go back to: set "
+                       "checkpoint.every_steps"
+                     : "the step in which a worker was lost had changed variables already, and there is no "
+                       "checkpoint to go back to: set checkpoint.directory");
   elastic_->end(make_error(error.code(), error.message()));
   throw error;
 }
 
 void WorldParts::hold_state() {
   for (const StepOutcome& outcome : steps->settle()) tell_(outcome);
-  holding_ = {steps->done(), true};
+  holding_ = {steps->done(), !spreads_state_};
   try {
     run_.runtime.variables().check_not_poisoned();
   } catch (const Internal& error) {

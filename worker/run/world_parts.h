@@ -43,6 +43,8 @@ class WorldParts {
   bool begun() const { return begun_; }  // a step was to be made
   void begin() { begun_ = true; }
   const comm::Holding& holding() const { return holding_; }  // behind hold_state()
+  /// The next world's workers read a checkpoint, as each has a part of the state.
+  bool spreads_state() const { return spreads_state_; }
 
   RunInput input;
   std::optional<BuiltStep> built;
@@ -56,7 +58,9 @@ class WorldParts {
   std::uint64_t start(const WaitContext& wait);
   void take_batches(std::uint64_t first, const std::optional<CheckpointInfo>& restored,
                     const WaitContext& wait);
+  const StartedRun& whose_checkpoints();
   std::uint64_t take_over(const comm::World& world, const WaitContext& wait);
+  std::uint64_t take_over_parts(const WaitContext& wait);
   void learn_loss(const comm::World& world, bool is_behind, const WaitContext& wait);
   std::optional<CheckpointInfo> restore(bool goes_back);
   [[noreturn]] void give_up();
@@ -67,7 +71,9 @@ class WorldParts {
   const RunWaits& waits_;
   StopGrace& grace_;
   const Tell tell_;
+  const bool spreads_state_;
   const StartedRun* started_ = nullptr;
+  StartedRun leaders_;  // the leader's run, of a worker that reads its checkpoints
   RunReport* report_ = nullptr;
   std::string evaluations_;  // how they went in the worlds before
   std::uint64_t first_ = 0, job_step_ = 0;

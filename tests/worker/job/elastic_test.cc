@@ -44,7 +44,7 @@ TEST(ElasticJobTest, WhatKeepsStateOnOneWorkerIsRefused) {
   const auto refusal = [](const std::string& what) {
     return message_of([&] { job_of({"strategy.elastic.min_workers=1", what}); });
   };
-  for (const char* kind : {"HYBRID", "PS_ALLREDUCE", "PIPELINE", "LOCAL"})
+  for (const char* kind : {"PS_ALLREDUCE", "PIPELINE", "LOCAL"})
     EXPECT_THAT(refusal(std::string("strategy.kind=") + kind),
                 HasSubstr("strategy.elastic is for strategy.kind ALLREDUCE"));
   EXPECT_THAT(refusal("strategy.compression.kind=INT8"), HasSubstr("strategy.compression, whose state"));
@@ -55,6 +55,24 @@ TEST(ElasticJobTest, WhatKeepsStateOnOneWorkerIsRefused) {
   EXPECT_THAT(refusal("input.shard=ROWS"), HasSubstr("strategy.elastic needs input.shard ALL"));
   EXPECT_THAT(refusal("strategy.elastic.max_workers=1025"), HasSubstr("strategy.elastic.max_workers"));
   EXPECT_THAT(refusal("strategy.elastic.wait_seconds=-1"), HasSubstr("strategy.elastic.wait_seconds"));
+}
+
+TEST(ElasticJobTest, WorkersWithPartsOfTablesChangeOverACheckpointThatAllWrite) {
+  const auto hybrid = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"strategy.elastic.min_workers=1", "strategy.kind=HYBRID"});
+    return more;
+  };
+  EXPECT_TRUE(spreads_state(job_of(hybrid({"checkpoint.directory=/tmp/parts"}))));
+  EXPECT_FALSE(spreads_state(job_of({"strategy.kind=HYBRID"}))) << "its workers do not change";
+  EXPECT_FALSE(spreads_state(job_of({"strategy.elastic.min_workers=1"})));
+  const auto refusal = [&](std::vector<std::string> more) {
+    return message_of([&] { job_of(hybrid(std::move(more))); });
+  };
+  EXPECT_THAT(refusal({}), HasSubstr("needs checkpoint.directory, which all workers see"));
+  EXPECT_THAT(refusal({"checkpoint.directory=/tmp/parts", "checkpoint.every_seconds=1"}),
+              HasSubstr("set checkpoint.every_steps"));
+  EXPECT_THAT(refusal({"checkpoint.directory=/tmp/parts", "strategy.backend=NCCL"}),
+              HasSubstr("needs strategy.backend RING"));
 }
 
 TEST(ElasticJobTest, UnderServersThereArePlacesWhereNobodyWaits) {
