@@ -83,7 +83,7 @@ void add_model_graph(std::vector<JobField>& table) {
       field("model.graph.feeds.constant"), field("model.graph.feeds.eval").default_elsewhere("`constant`"),
       field("model.graph.label").default_elsewhere("\"label\", or that of attach"),
       field("model.graph.trainable").default_elsewhere("what the file says"), field("model.graph.frozen"),
-      field("model.graph.promote").default_elsewhere("of ONNX: all initializers"),
+      field("model.graph.promote").default_elsewhere("beside the parameters of an ONNX model"),
       field("model.graph.updates").default_elsewhere("UPDATE_OPS, or what assigns"),
       field("model.graph.gradients"), field("model.graph.train_op").idle(gradients_are_redone()),
       field("model.graph.initial"), field("model.graph.initial_file").idle(initial_is_graph()),

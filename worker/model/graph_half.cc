@@ -8,6 +8,7 @@
 
 #include "engine/import/convert.h"
 #include "engine/import/import.h"
+#include "engine/ir/op.h"
 #include "worker/model/def_graph.h"
 
 namespace braid::worker {
@@ -100,6 +101,19 @@ void import_half(GraphHalf& half, const std::vector<std::string>& columns, Probl
     if (count > kMostAlike)
       problems.add(fmt::format("[{}] and {} more nodes of this op", op, count - kMostAlike));
   half.graph = std::move(result.graph);
+}
+
+void refuse_unknown_sizes(const Graph& graph, const std::vector<NodeId>& readers, bool keeps,
+                          Problems& problems) {
+  int told = 0;
+  for (const NodeId id : readers) {
+    if (graph.node(id).removed || ++told > 4) continue;
+    problems.add(fmt::format(
+        "[{}] node '{}': the size of its input follows from the data, which this op does not take. Keep "
+        "the size: tf.where(mask, x, 0) and sums in the place of tf.boolean_mask{}",
+        graph.node(id).op->name, graph.node(id).name, keeps ? "; or train with gradients: REDO" : ""));
+  }
+  if (told > 4) problems.add(fmt::format("and {} more nodes that read such values", told - 4));
 }
 
 }  // namespace braid::worker

@@ -25,4 +25,9 @@ std::string value_for(const ModelFile& file, const char* field, const std::strin
 /// loading are problems, with what to write in the job. Roots without a name are told already, and go.
 void import_half(GraphHalf& half, const std::vector<std::string>& columns, Problems& problems);
 
+/// A problem for each of `readers`, nodes that read values whose size data decides, and cannot; with KEEP
+/// they hear of REDO.
+void refuse_unknown_sizes(const Graph& graph, const std::vector<NodeId>& readers, bool keeps,
+                          Problems& problems);
+
 }  // namespace braid::worker

@@ -21,6 +21,7 @@
 #include "worker/model/graph_outputs.h"
 #include "worker/model/initial_values.h"
 #include "worker/model/kept_gradients.h"
+#include "worker/model/onnx_file.h"
 #include "worker/model/patterns.h"
 #include "worker/model/promote.h"
 #include "worker/model/tables.h"
@@ -84,8 +85,12 @@ class GraphModelBuilder {
                     [](const proto::GraphFeed& f) { return !f.eval().empty() && f.eval() != f.constant(); });
     if (!asked_.inference_file().empty())
       predict_.emplace(GraphHalf{read_model_file(asked_.inference_file()), {}, {}});
+    else if (original_.trains && !prediction_name().empty())
+      predict_.emplace(GraphHalf{read_model_file(asked_.file(), OnnxUse::Inference), {}, {}});
     else if (differs && !prediction_name().empty())
       predict_.emplace(GraphHalf{original_, {}, {}});
+    if (!predict_) return;
+    for (const std::string& name : original_.statistics) make_statistic(predict_->file, name, {});
   }
 
   std::string label_column() const {
@@ -201,30 +206,21 @@ class GraphModelBuilder {
     for (const std::string& root : half.roots) roots.insert(parse_value_name(root).node);
     for (const std::string& column : feeds_.used_columns()) roots.insert(column);
     remove_unused(half.graph, roots);
-    refuse_unknown_sizes(half.graph, left);
-  }
-
-  /// Names nodes that read values whose size data decides, and cannot.
-  void refuse_unknown_sizes(const Graph& graph, const std::vector<NodeId>& readers) {
-    int told = 0;
-    for (const NodeId id : readers) {
-      if (graph.node(id).removed || ++told > 4) continue;
-      problems_.add(fmt::format(
-          "[{}] node '{}': the size of its input follows from the data, which this op does not take. Keep "
-          "the size: tf.where(mask, x, 0) and sums in the place of tf.boolean_mask{}",
-          graph.node(id).op->name, graph.node(id).name, keeps() ? "; or train with gradients: REDO" : ""));
-    }
-    if (told > 4) problems_.add(fmt::format("and {} more nodes that read such values", told - 4));
+    refuse_unknown_sizes(half.graph, left, keeps(), problems_);
   }
 
   /// Constants that are to be trained become variables of their names.
   void promote(GraphHalf& half) {
     const auto chosen = [&](const std::string& name) {
-      if (promote_.is_set()) return promote_.matches(name);
+      if (promote_.is_set() && promote_.matches(name)) return true;
       return half.file.initializers && half.file.initializers->contains(name);
     };
-    promoted_.merge(promote_constants(half.graph, chosen));
-    if (&half == &train_ && promote_.is_set() && promoted_.empty())
+    std::map<std::string, Tensor> values = promote_constants(half.graph, chosen);
+    const bool asked_none =
+        promote_.is_set() && std::none_of(values.begin(), values.end(),
+                                          [&](const auto& one) { return promote_.matches(one.first); });
+    promoted_.merge(values);
+    if (&half == &train_ && asked_none)
       problems_.add("model.graph.promote '" + asked_.promote() + "' matches no constant that the loss needs");
   }
 

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "engine/import/import.h"
 #include "engine/import/inline_functions.h"
 #include "engine/import/nearest_name.h"
 #include "engine/import/onnx/any_graph.h"
 #include "worker/model/def_graph.h"
+#include "worker/model/onnx_file.h"
 
 namespace braid::worker {
 namespace {
@@ -25,15 +25,6 @@ bool has_node(const GraphDef& graph, const std::string& name) {
 constexpr std::string_view kDefaultSignature = "serving_default";  // TensorFlow's
 
 std::string key_text(const std::string& signature, const std::string& key) { return signature + "/" + key; }
-
-ModelFile read_onnx(const std::string& file) {
-  ModelFile read;
-  OnnxImport model = import_onnx(file);
-  read.graph = std::move(model.graph);
-  read.initializers.emplace(model.parameters.begin(), model.parameters.end());
-  for (const std::string& remark : model.remarks) log_warning("model.graph '{}': {}", file, remark);
-  return read;
-}
 
 /// tf.nn.silu is x * sigmoid(beta * x) with a gradient of its own, which saves memory and is the same: it may
 /// be differentiated as it is.
@@ -103,10 +94,10 @@ std::string ModelFile::hint(const std::string& name) const {
   return nearest.empty() ? std::string() : "; did you mean '" + nearest + "'?";
 }
 
-ModelFile read_model_file(const std::string& file) {
+ModelFile read_model_file(const std::string& file, OnnxUse use) {
   ModelFile read;
   if (is_onnx(file)) {
-    read = read_onnx(file);
+    read = read_onnx_file(file, use);
   } else {
     GraphDef graph = read_graph_file(file);
     if (auto facts = read_meta_facts(file)) read.facts = *std::move(facts);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "engine/import/meta_graph.h"
+#include "engine/import/onnx/onnx.h"
 #include "proto/graph.pb.h"
 
 namespace braid::worker {
@@ -17,9 +18,12 @@ struct ModelFile {
   GraphDef graph;
   std::map<std::string, std::string> call_problems;  // calls of functions that could not be inlined, and why
   MetaGraphFacts facts;
-  std::map<std::string, std::string> renamed;         // nodes whose names columns have taken -> theirs now
-  std::set<std::string> fed_wrongly;                  // nodes of which a problem tells already
-  std::optional<std::set<std::string>> initializers;  // of an ONNX model: nodes of its parameters
+  std::map<std::string, std::string> renamed;  // nodes whose names columns have taken -> theirs now
+  std::set<std::string> fed_wrongly;           // nodes of which a problem tells already
+  // Of an ONNX model:
+  std::optional<std::set<std::string>> initializers;  // nodes of its parameters
+  std::set<std::string> statistics;                   // variables that normalisation which trains keeps
+  bool trains = false;                                // it computes otherwise in inference
 
   /// `name` as a value of the graph: that of a node, or of a key of a signature's inputs or outputs
   /// ("logits", or "train/logits"; of signatures that have it for different values "serving_default" counts);
@@ -31,7 +35,7 @@ struct ModelFile {
   std::string hint(const std::string& name) const;
 };
 
-/// Throws: InvalidArgument, DataLoss.
-ModelFile read_model_file(const std::string& file);
+/// `use`: how an ONNX model computes. Throws: InvalidArgument, DataLoss.
+ModelFile read_model_file(const std::string& file, OnnxUse use = OnnxUse::AsWritten);
 
 }  // namespace braid::worker

@@ -20,8 +20,8 @@ Val with_heads(Val x, std::int64_t heads) {
   if (heads <= 0) throw InvalidArgument("inputs of three axes need the numbers of heads");
   Builder& b = x.made_by();
   const Val each = b.number(static_cast<double>(heads), DType::Int64);
-  const Val shape = pack({size_of(x, 0), size_of(x, 1), each, b.number(-1, DType::Int64)}, 0);
-  return transpose(reshape(x, shape), {0, 2, 1, 3});
+  return transpose(reshape(x, std::vector<Val>{size_of(x, 0), size_of(x, 1), each, size_of(x, 2) / each}),
+                   {0, 2, 1, 3});
 }
 
 /// Each head as often as queries have heads for it.

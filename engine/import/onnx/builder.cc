@@ -174,6 +174,11 @@ std::vector<Val> Builder::inputs_of(Val value, std::string_view op) const {
   return made.op == op && value.output == 0 ? made.inputs : std::vector<Val>{};
 }
 
+std::string Builder::name_of(Val value) const {
+  const std::string& name = nodes_[static_cast<std::size_t>(value.node)].name;
+  return value.output == 0 ? name : fmt::format("{}:{}", name, value.output);
+}
+
 GraphDef Builder::finish() const {
   GraphDef graph;
   graph.mutable_versions()->set_producer(1087);
@@ -181,10 +186,7 @@ GraphDef Builder::finish() const {
     NodeDef& node = *graph.add_node();
     node.set_name(made.name);
     node.set_op(made.op);
-    for (const Val& input : made.inputs) {
-      const std::string& name = nodes_[static_cast<std::size_t>(input.node)].name;
-      node.add_input(input.output == 0 ? name : fmt::format("{}:{}", name, input.output));
-    }
+    for (const Val& input : made.inputs) node.add_input(name_of(input));
     std::vector<DType> types;
     for (const Val& input : made.inputs) types.push_back(input.dtype());
     AttrMap attrs = made.attrs;

@@ -106,6 +106,9 @@ class Builder {
   /// Identity.
   Val named(Val value, const std::string& name);
 
+  /// Of a value, as inputs of a GraphDef's nodes name it: "node" or "node:1".
+  std::string name_of(Val value) const;
+
   GraphDef finish() const;
   const Graph& graph() const { return graph_; }
   NodeId id(int node) const { return nodes_[static_cast<std::size_t>(node)].id; }

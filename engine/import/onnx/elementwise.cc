@@ -167,7 +167,8 @@ void identity(OnnxNode& n) {
 void dropout(OnnxNode& n) {
   const Val x = n.in(0), all = broadcast_to(n.b.number(1, DType::Bool), shape_of(x));
   const auto training = n.has(2) ? known_ints(cast(n.in(2), DType::Int64)) : Ints{0};
-  if (training && training->at(0) == 0) {
+  const bool keeps_all = training && (training->at(0) == 0 || n.around.found_training());
+  if (keeps_all) {
     n.out(0, x);
     if (n.wants(1)) n.out(1, all);
     return;

@@ -14,16 +14,16 @@ namespace {
 
 }  // namespace
 
-OnnxImport try_import_onnx(const std::filesystem::path& file, const OnnxInputShapes&, OwnNodes) {
+OnnxImport try_import_onnx(const std::filesystem::path& file, const OnnxInputShapes&, OwnNodes, OnnxUse) {
   refuse(file.string());
 }
 
 OnnxImport try_parse_onnx(std::string_view, const std::string& source, const std::filesystem::path&,
-                          const OnnxInputShapes&, OwnNodes) {
+                          const OnnxInputShapes&, OwnNodes, OnnxUse) {
   refuse(source);
 }
 
-OnnxImport import_onnx(const std::filesystem::path& file, const OnnxInputShapes&, OwnNodes) {
+OnnxImport import_onnx(const std::filesystem::path& file, const OnnxInputShapes&, OwnNodes, OnnxUse) {
   refuse(file.string());
 }
 

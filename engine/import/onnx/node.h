@@ -43,6 +43,12 @@ class Surroundings {
                                                 const Taken* taken = nullptr) = 0;
   /// Where the model is, for external data.
   virtual const std::filesystem::path& folder() const = 0;
+  /// Told by a node of normalisation or dropout that is in training mode. Whether it is to compute as in
+  /// inference.
+  virtual bool found_training() = 0;
+  /// Input `name` of such a node is a running statistic that a step makes `next` of, which is empty for
+  /// inference. False where it is no initializer of the graph: nobody keeps it then.
+  virtual bool keep_statistic(const std::string& name, Val next) = 0;
   /// The sequence of that ONNX name; null when there is none.
   virtual const Sequence* find_sequence(const std::string& name) const = 0;
 };

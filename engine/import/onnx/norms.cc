@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "engine/import/onnx/node.h"
+#include "engine/import/onnx/parameters.h"
 
 namespace braid::onnx {
 namespace {
@@ -30,10 +31,21 @@ Ints all_but_channels(int rank) {
   return axes;
 }
 
-/// An old statistic and the batch's.
-void blend(OnnxNode& n, int output, Val old, Val fresh) {
+/// A running statistic, input 2 + `output`, with the batch's.
+void blend(OnnxNode& n, int output, Val fresh) {
+  const Val old = n.in(2 + output);
   const double momentum = n.f("momentum", 0.9);
-  n.out(output, old * momentum + cast(fresh, old.dtype()) * (1 - momentum));
+  const Val next = old * momentum + cast(fresh, old.dtype()) * (1 - momentum);
+  n.out(output, next);
+  n.out(2 + output, tf("Identity", {fresh}));  // up to operator set 13 the batch's, too
+  n.around.keep_statistic(n.proto().input(2 + output), next);
+}
+
+/// Whether the node, which trains, is for inference here. Statistics that nobody keeps stay the batch's.
+bool infers(OnnxNode& n) {
+  const std::string &mean = n.proto().input(3), &variance = n.proto().input(4);
+  return n.around.found_training() && n.around.keep_statistic(mean, {}) &&
+         n.around.keep_statistic(variance, {});
 }
 
 /// With the statistics of the batch, as the node that has kernels for it: of images [rows, channels, 1,
@@ -55,12 +67,11 @@ void batch_statistics(OnnxNode& n, double epsilon) {
                        {"is_training", true},
                        {"data_format", is_rows ? "NHWC" : "NCHW"},
                        {"exponential_avg_factor", 1.0}});
-  if (n.wants(1)) blend(n, 1, n.in(3), made.at(1));
-  if (n.wants(2)) {  // the node's variance is of a sample, ONNX's of all there is
-    const Val count = cast(tf("Size", {x}, {{"out_type", DType::Int64}}), DType::Float32) /
-                      cast(size_of(x, 1), DType::Float32);
-    blend(n, 2, n.in(4), made.at(2) * ((count - 1) / count));
-  }
+  blend(n, 1, made.at(1));
+  // The node's variance is of a sample, ONNX's of all there is.
+  const Val count = cast(tf("Size", {x}, {{"out_type", DType::Int64}}), DType::Float32) /
+                    cast(size_of(x, 1), DType::Float32);
+  blend(n, 2, made.at(2) * ((count - 1) / count));
   std::vector<Val> sizes;
   for (int axis = 0; axis < rank; ++axis) sizes.push_back(size_of(x, axis));
   n.out(0, rank == 4 ? made : reshape(made, sizes));
@@ -70,8 +81,10 @@ void batch_normalization(OnnxNode& n) {
   const Val x = n.in(0);
   const double epsilon = n.f("epsilon", 1e-5);
   const int rank = x.rank();
-  const bool training = n.i("training_mode", 0) != 0;
-  if (n.opset < 7 && n.i("is_test", 0) == 0) throw InvalidArgument("training mode is not supported");
+  n.in(4);  // it has all inputs
+  const bool training = normalises_by_batch(n.proto(), n.opset) && !infers(n);
+  if (!training)
+    for (int i = 1; i < n.outputs(); ++i) n.out(i, tf("Identity", {n.in(i % 2 == 1 ? 3 : 4)}));
   if (!training && rank == 4 && x.dtype() == DType::Float32 && n.in(1).dtype() == DType::Float32) {
     return n.out(0, tf("FusedBatchNormV3", {x, n.in(1), n.in(2), n.in(3), n.in(4)},
                        {{"epsilon", epsilon}, {"is_training", false}, {"data_format", "NCHW"}}));
@@ -84,8 +97,8 @@ void batch_normalization(OnnxNode& n) {
     const Moments m = moments(x, all_but_channels(rank));
     mean = m.mean;
     variance = m.variance;
-    blend(n, 1, n.in(3), reshape(mean, Ints{-1}));
-    blend(n, 2, n.in(4), reshape(variance, Ints{-1}));
+    blend(n, 1, reshape(mean, Ints{-1}));
+    blend(n, 2, reshape(variance, Ints{-1}));
   }
   n.out(0, (x - mean) * (tf("Rsqrt", {variance + epsilon}) * channels(1)) + channels(2));
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "engine/import/onnx/body_values.h"
+#include "engine/import/onnx/names.h"
 #include "engine/import/onnx/node.h"
 #include "engine/import/onnx/parameters.h"
 #include "engine/import/onnx/tensors.h"
@@ -19,16 +19,8 @@ namespace braid {
 namespace {
 
 using onnx::Builder;
+using onnx::clean_name;
 using onnx::Val;
-
-/// A GraphDef's names have no ':' and do not begin with '^'; ":0" is what value 0 of a node is called there,
-/// too.
-std::string clean_name(std::string name) {
-  if (name.ends_with(":0")) name.resize(name.size() - 2);
-  for (char& c : name)
-    if (c == ':' || c == '^' || c == '=' || static_cast<unsigned char>(c) <= ' ') c = '_';
-  return name;
-}
 
 Shape shape_of_type(const onnx::TypeProto& type) {
   if (!type.tensor_type().has_shape()) return Shape::unknown_rank();
@@ -46,11 +38,13 @@ std::string full_name(const onnx::NodeProto& node) {
 class Importer : public onnx::Surroundings {
  public:
   Importer(const onnx::ModelProto& model, std::filesystem::path folder, const OnnxInputShapes& shapes,
-           OwnNodes own)
+           OwnNodes own, OnnxUse use)
       : model_(model),
         folder_(std::move(folder)),
         shapes_(shapes),
-        builder_(names_of(model), own == OwnNodes::Made) {}
+        use_(use),
+        names_(model),
+        builder_(names_.all(), own == OwnNodes::Made) {}
 
   OnnxImport run() {
     read_opsets();
@@ -59,7 +53,7 @@ class Importer : public onnx::Surroundings {
       add(initializer.name(), "initializer", [&] { return builder_.constant(read_weights(initializer)); });
       const Val& value = values_.at(initializer.name());
       if (value && is_floating(value.dtype()) && parameters.contains(initializer.name()))
-        result_.parameters.push_back(clean_name(initializer.name()));
+        result_.parameters.push_back(names_.of(initializer.name()));
     }
     for (const auto& initializer : model_.graph().sparse_initializer()) {
       const std::string& name = initializer.values().name();
@@ -71,6 +65,8 @@ class Importer : public onnx::Surroundings {
     result_.remarks = onnx::remarks_on_training(model_);
     result_.nodes = model_.graph().node_size();
     for (const auto& output : model_.graph().output()) add_output(output.name());
+    for (const auto& [name, next] : statistics_)
+      result_.statistics.push_back({names_.of(name), next ? builder_.name_of(next) : std::string()});
     result_.graph = builder_.finish();
     return std::move(result_);
   }
@@ -97,6 +93,21 @@ class Importer : public onnx::Surroundings {
   }
 
   const std::filesystem::path& folder() const override { return folder_; }
+
+  bool found_training() override {
+    result_.trains = true;
+    return use_ == OnnxUse::Inference;
+  }
+
+  bool keep_statistic(const std::string& name, Val next) override {
+    const auto& initializers = model_.graph().initializer();
+    const bool known =
+        depth_ == 0 && std::any_of(initializers.begin(), initializers.end(), [&](const auto& one) {
+          return one.name() == name && one.data_type() == onnx::TensorProto::FLOAT;
+        });
+    if (known) statistics_[name] = next;
+    return known;
+  }
 
   const onnx::Sequence* find_sequence(const std::string& name) const override {
     const auto it = sequences_.find(name);
@@ -151,7 +162,7 @@ class Importer : public onnx::Surroundings {
 
   /// The value of a node, which has its name unless it is in a body.
   void set_result(const std::string& name, onnx::BodyValue value) {
-    if (value.tensor && depth_ == 0) value.tensor = builder_.named(value.tensor, clean_name(name));
+    if (value.tensor && depth_ == 0) value.tensor = builder_.named(value.tensor, names_.of(name));
     set(name, value);
   }
 
@@ -160,15 +171,6 @@ class Importer : public onnx::Surroundings {
     const onnx::Sequence* sequence = find_sequence(name);
     return {value == values_.end() ? Val() : value->second,
             sequence ? std::optional(*sequence) : std::nullopt};
-  }
-
-  static std::set<std::string> names_of(const onnx::ModelProto& model) {
-    std::set<std::string> names;
-    for (const auto& input : model.graph().input()) names.insert(clean_name(input.name()));
-    for (const auto& tensor : model.graph().initializer()) names.insert(clean_name(tensor.name()));
-    for (const auto& node : model.graph().node())
-      for (const std::string& output : node.output()) names.insert(clean_name(output));
-    return names;
   }
 
   void read_opsets() {
@@ -184,8 +186,8 @@ class Importer : public onnx::Surroundings {
   void add(const std::string& name, const char* what, Make make) {
     if (values_.contains(name)) return;
     try {
-      builder_.set_scope(clean_name(name));
-      values_[name] = builder_.named(make(), clean_name(name));
+      builder_.set_scope(names_.of(name));
+      values_[name] = builder_.named(make(), names_.of(name));
     } catch (const InvalidArgument& error) {
       report(name, what, error.message());
       values_[name] = Val();
@@ -204,12 +206,12 @@ class Importer : public onnx::Surroundings {
                           {"shape", shape_of_input(input)}});
     });
     const Val value = values_.at(input.name());
-    if (value && !given) result_.inputs.push_back({clean_name(input.name()), value.dtype(), value.shape()});
+    if (value && !given) result_.inputs.push_back({names_.of(input.name()), value.dtype(), value.shape()});
   }
 
   Shape shape_of_input(const onnx::ValueInfoProto& input) const {
     const Shape declared = shape_of_type(input.type());
-    const auto given = shapes_.find(clean_name(input.name()));
+    const auto given = shapes_.find(names_.of(input.name()));
     if (given == shapes_.end()) return declared;
     Shape both;
     if (!merge_shapes(declared, given->second, both))
@@ -249,7 +251,7 @@ class Importer : public onnx::Surroundings {
       const std::string domain = proto.domain() == "ai.onnx" ? "" : proto.domain();
       const auto opset = opsets_.find(domain);
       if (opset == opsets_.end()) throw InvalidArgument("the model imports no operator set '" + domain + "'");
-      builder_.set_scope(depth_ == 0 ? clean_name(first) : builder_.scope() + "/" + clean_name(first));
+      builder_.set_scope(depth_ == 0 ? names_.of(first) : builder_.scope() + "/" + clean_name(first));
       onnx::OnnxNode node(builder_, proto, opset->second, std::move(inputs), *this);
       translate(node);
       for (int i = 0; i < proto.output_size(); ++i) take_result(node, i);
@@ -294,7 +296,7 @@ class Importer : public onnx::Surroundings {
         opsets_[set.domain() == "ai.onnx" ? "" : set.domain()] = static_cast<int>(set.version());
       values_.clear();
       sequences_.clear();
-      const std::string own = clean_name(proto.output_size() > 0 ? proto.output(0) : proto.op_type());
+      const std::string own = names_.of(proto.output_size() > 0 ? proto.output(0) : proto.op_type());
       builder_.set_scope(depth_ == 0 ? own : outside.name() + "/" + own);
       return translate_body(body, arguments, nullptr);
     }();
@@ -351,40 +353,41 @@ class Importer : public onnx::Surroundings {
     const auto it = values_.find(name);
     if (it == values_.end()) return report(name, "output", "nothing computes it");
     if (sequences_.contains(name)) return report(name, "output", "a sequence cannot be an output");
-    if (it->second) result_.outputs.push_back({clean_name(name), it->second.dtype(), it->second.shape()});
+    if (it->second) result_.outputs.push_back({names_.of(name), it->second.dtype(), it->second.shape()});
   }
 
   const onnx::ModelProto& model_;
   std::filesystem::path folder_;
   const OnnxInputShapes& shapes_;
+  const OnnxUse use_;
+  const onnx::NodeNames names_;
   Builder builder_;
   std::map<std::string, int> opsets_;
   std::map<std::string, Val> values_;  // by ONNX name; an empty Val where its node has a problem
   std::map<std::string, onnx::Sequence> sequences_;
-  std::set<std::string> four_bit_;  // initializers that have more room here than in the model
-  int depth_ = 0;                   // of bodies
-  int translated_ = 0;              // nodes, those of bodies each time
+  std::map<std::string, Val> statistics_;  // initializers -> what a step makes of them
+  std::set<std::string> four_bit_;         // initializers that have more room here than in the model
+  int depth_ = 0;                          // of bodies
+  int translated_ = 0;                     // nodes, those of bodies each time
   OnnxImport result_;
 };
 
 }  // namespace
 
 OnnxImport try_parse_onnx(std::string_view model, const std::string& source,
-                          const std::filesystem::path& folder, const OnnxInputShapes& shapes, OwnNodes own) {
-  onnx::ModelProto proto;
-  const bool fits =
-      model.size() <= static_cast<std::size_t>(std::numeric_limits<int>::max());  // protobuf's limit
-  if (!fits || !proto.ParseFromArray(model.data(), static_cast<int>(model.size())) || !proto.has_graph())
-    throw InvalidArgument(source + ": not an ONNX model");
-  return Importer(proto, folder, shapes, own).run();
+                          const std::filesystem::path& folder, const OnnxInputShapes& shapes, OwnNodes own,
+                          OnnxUse use) {
+  return Importer(onnx::parse_model(model, source), folder, shapes, own, use).run();
 }
 
-OnnxImport try_import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes, OwnNodes own) {
-  return try_parse_onnx(read_file(file), file.string(), file.parent_path(), shapes, own);
+OnnxImport try_import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes, OwnNodes own,
+                           OnnxUse use) {
+  return try_parse_onnx(read_file(file), file.string(), file.parent_path(), shapes, own, use);
 }
 
-OnnxImport import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes, OwnNodes own) {
-  OnnxImport result = try_import_onnx(file, shapes, own);
+OnnxImport import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes, OwnNodes own,
+                       OnnxUse use) {
+  OnnxImport result = try_import_onnx(file, shapes, own, use);
   if (result.problems.empty()) return result;
   std::string text = fmt::format("{}: {} of {} nodes cannot be translated:", file.string(),
                                  result.problems.size(), result.nodes);

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstring>
 #include <fstream>
+#include <limits>
 
 #include "base/error.h"
 #include "engine/import/onnx/builder.h"
@@ -123,6 +124,15 @@ Tensor read_elements(const TensorProto& proto, const std::filesystem::path& fold
 }
 
 }  // namespace
+
+ModelProto parse_model(std::string_view bytes, const std::string& source) {
+  ModelProto model;
+  const bool fits =
+      bytes.size() <= static_cast<std::size_t>(std::numeric_limits<int>::max());  // protobuf's limit
+  if (!fits || !model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || !model.has_graph())
+    throw InvalidArgument(source + ": not an ONNX model");
+  return model;
+}
 
 DType dtype_of_onnx(int type) {
   switch (type) {

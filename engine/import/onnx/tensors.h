@@ -3,11 +3,16 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <string_view>
 
 #include "engine/ir/tensor.h"
 #include "proto/onnx.pb.h"
 
 namespace braid::onnx {
+
+/// The model that bytes are; `source` says in errors where they are from. Throws: InvalidArgument.
+ModelProto parse_model(std::string_view bytes, const std::string& source);
 
 /// Throws: InvalidArgument for a type that the engine does not have (complex, float8, 4-bit).
 DType dtype_of_onnx(int type);

@@ -37,10 +37,15 @@ class Source:
         return arrays
 
     def write_back(self, file):
-        """Writes the trained variables as a TensorFlow checkpoint with that prefix, or as .npz."""
+        """Writes the trained variables: as .npz; as .onnx, of an ONNX model that model with its trained values; else as
+        a TensorFlow checkpoint with that prefix."""
         values = dict(self._trained())
         if str(file).endswith(".npz"):
             np.savez(file, **values)
+        elif str(file).endswith(".onnx"):
+            if not str(self._fields.get("file", "")).endswith(".onnx"):
+                raise _braid.InvalidArgument(f"{self!r} is no ONNX model: write_back writes .npz, or a TensorFlow checkpoint")
+            _braid.write_onnx(self._fields["file"], str(file), values)
         else:
             _braid.write_bundle(str(file), {name: np.ascontiguousarray(value) for name, value in values.items()})
 

@@ -83,11 +83,17 @@ class KerasSource(Source):
                 f"do not: build the layer without it ({len(bound)} in all)")
 
     # -------------------------------------------------------------------------------------------------------- the ends
-    def _input_specs(self, tf):
+    def _own_columns(self, symbols, labels):
+        """The columns of the inputs by their names; a single input has the single column that is no label, whatever its name."""
+        names = [each.name.split(":")[0] for each in symbols]
+        others = [each for each in self.columns if each not in labels and each != self._weight]
+        return others if len(names) == 1 == len(others) else names
+
+    def _input_specs(self, tf, labels):
         """[(column, TensorSpec)] of the inputs, and what makes the model's argument of their values."""
         symbols = getattr(self.model, "inputs", None)
         if symbols:
-            columns = list(self._inputs) if self._inputs else [each.name.split(":")[0] for each in symbols]
+            columns = list(self._inputs) if self._inputs else self._own_columns(symbols, labels)
             if len(columns) != len(symbols):
                 raise _braid.InvalidArgument(f"the model has {len(symbols)} inputs, and inputs= names {len(columns)}")
             specs = [spec for column, each in zip(columns, symbols) for spec in self._specs_of(tf, column, each)]
@@ -120,6 +126,14 @@ class KerasSource(Source):
             return [(column, tf.TensorSpec([None, *symbol.shape[1:]], symbol.dtype, name=f"in_{column}"))]
         return [(column, self._spec_of(tf, column))]
 
+    def _check_columns(self, inputs, ends):
+        for says, columns in (("inputs=[...] names the columns of the model's inputs, by their order", inputs),
+                              ("label= names the column of the labels", ends)):
+            missing = [each for each in columns if self.columns and each not in self.columns]
+            if missing:
+                raise _braid.InvalidArgument(f"the data has no column '{missing[0]}': it has {sorted(self.columns)}; "
+                                             f"bd.io.keras(model, ...): {says}")
+
     def _inputs_of(self, tf, specs, values, ragged):
         """The model's inputs of the placeholders' values, ragged ones of two."""
         inputs, at = [], 0
@@ -145,7 +159,7 @@ class KerasSource(Source):
     # ------------------------------------------------------------------------------------------------------- the graphs
     def job_fields(self, folder, label):
         import tensorflow as tf
-        specs, argument = self._input_specs(tf)
+        specs, argument = self._input_specs(tf, set(tf.nest.flatten(self._label or label)))
         called = None
         # A model of a class of its own has its variables when it has been called.
         if not self.model.built or not getattr(self.model, "inputs", None):
@@ -157,6 +171,7 @@ class KerasSource(Source):
         self._by_name = {name: keras for name, _, keras in names.values()}
         ends, loss_of, predicted, truth = self._losses(tf, self._label or label, called)
         fed = self._fed = [*specs, *ends]
+        self._check_columns([column for column, _ in specs], [column for column, _ in ends])
 
         def run(training):
             def call(*values):

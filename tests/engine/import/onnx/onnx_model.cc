@@ -46,9 +46,9 @@ std::string write_onnx(const TempDir& dir, const std::string& text) {
   return file;
 }
 
-Tensor run_onnx(const std::string& text, const Feeds& feeds) {
+Tensor run_onnx(const std::string& text, const Feeds& feeds, OnnxUse use) {
   const TempDir dir;
-  const OnnxImport model = import_onnx(write_onnx(dir, text));
+  const OnnxImport model = import_onnx(write_onnx(dir, text), {}, OwnNodes::Made, use);
   const Graph graph = specialize(import_graph(model.graph), feeds, {"y"}, {});
   return Interpreter(graph).run(feeds, {"y"}).at(0);
 }

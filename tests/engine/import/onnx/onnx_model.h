@@ -30,7 +30,7 @@ std::string write_onnx(const TempDir& dir, const std::string& text);
 
 using Feeds = std::map<std::string, Tensor>;
 /// Imports the model, runs it and gives output "y".
-Tensor run_onnx(const std::string& text, const Feeds& feeds);
+Tensor run_onnx(const std::string& text, const Feeds& feeds, OnnxUse use = OnnxUse::AsWritten);
 
 /// The gradient of output "y", a number, by input "x", a float, as of a variable of this value.
 float gradient_by_x(const std::string& text, float x, const Feeds& feeds = {});

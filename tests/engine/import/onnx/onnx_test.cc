@@ -1,11 +1,14 @@
 // What the importer of ONNX models does around the operators: names, initializers, problems, functions.
 #include "engine/import/onnx/onnx.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <fstream>
 #include <set>
 
+#include "engine/import/onnx/tensors.h"
+#include "engine/import/onnx/write_values.h"
 #include "tests/engine/import/onnx/onnx_model.h"
 #include "tests/support/message_of.h"
 
@@ -114,6 +117,72 @@ TEST(OnnxImportTest, NamesOfInputsAndOutputsStay) {
   std::set<std::string> names;
   for (const auto& node : model.graph.node()) names.insert(node.name());
   EXPECT_EQ(names.count("/net/out") + names.count("a_1") + names.count("b") + names.count("in"), 4U);
+}
+
+TEST(OnnxImportTest, NamesThatWouldBecomeEqualGetNumbers) {
+  const auto of = [](const std::string& name, float value) {
+    return fmt::format("initializer {{ name: '{}' data_type: 1 dims: 1 float_data: {} }} ", name, value);
+  };
+  const std::string text =
+      onnx_model(13, of("w:0", 1) + of("w", 2) + of("w 0", 3) +
+                         "node { op_type: 'Sum' input: ['x', 'w:0', 'w', 'w 0'] output: 'y' }" +
+                         onnx_input("x", kOnnxFloat, {1}) + kY);
+  const TempDir dir;
+  EXPECT_THAT(import_onnx(write_onnx(dir, text)).parameters, ElementsAre("w_1", "w", "w_0"))
+      << "the clean name stays, whoever comes first";
+  EXPECT_THAT(float_values(run_onnx(text, {{"x", floats({1}, {10})}})), ElementsAre(16));
+}
+
+/// Batch normalisation, and dropout in training mode.
+std::string training_model() {
+  const auto of = [](const std::string& name, float value) {
+    return fmt::format("initializer {{ name: '{}' data_type: 1 dims: 1 float_data: {} }} ", name, value);
+  };
+  return onnx_model(
+      17, of("s", 1) + of("b", 0) + of("mean", 0.5) + of("var", 4) +
+              "initializer { name: 'on' data_type: 9 int32_data: 1 } "
+              "node { op_type: 'BatchNormalization' input: ['x', 's', 'b', 'mean', 'var'] "
+              "output: ['n', 'next', 'next_var'] attribute { name: 'training_mode' type: INT i: 1 } "
+              "attribute { name: 'epsilon' type: FLOAT f: 0 } } "
+              "node { op_type: 'Dropout' input: ['n', '', 'on'] output: 'y' } " +
+              onnx_input("x", kOnnxFloat, {-1, 1}) + kY);
+}
+
+TEST(OnnxImportTest, WhatTrainsIsAsInInferenceWhereThatIsAsked) {
+  const TempDir dir;
+  const std::string file = write_onnx(dir, training_model());
+  const OnnxImport trains = import_onnx(file);
+  EXPECT_TRUE(trains.trains);
+  ASSERT_EQ(trains.statistics.size(), 2U);
+  EXPECT_EQ(trains.statistics[0].node, "mean");
+  EXPECT_EQ(trains.statistics[0].next, "next");
+  EXPECT_EQ(trains.statistics[1].next, "next_var");
+  const OnnxImport infers = import_onnx(file, {}, OwnNodes::Made, OnnxUse::Inference);
+  EXPECT_TRUE(infers.trains);
+  ASSERT_EQ(infers.statistics.size(), 2U);
+  EXPECT_EQ(infers.statistics[1].node, "var");
+  EXPECT_EQ(infers.statistics[1].next, "");
+  EXPECT_THAT(
+      float_values(run_onnx(training_model(), {{"x", floats({2, 1}, {2.5, 4.5})}}, OnnxUse::Inference)),
+      ElementsAre(1, 2));
+}
+
+TEST(OnnxImportTest, ValuesAreWrittenBackAndTheRestStays) {
+  const TempDir dir;
+  const std::string file = write_onnx(dir, training_model());
+  onnx::ModelProto model;
+  ASSERT_TRUE(model.ParseFromString(onnx_with_values(file, {{"mean", floats({1}, {7})}})));
+  EXPECT_EQ(onnx::read_tensor(model.graph().initializer(2), dir.path()).data<float>()[0], 7);
+  EXPECT_EQ(onnx::read_tensor(model.graph().initializer(3), dir.path()).data<float>()[0], 4);
+  EXPECT_EQ(model.graph().node_size(), 2);
+  EXPECT_THAT(message_of([&] {
+                onnx_with_values(file, {{"w", floats({1}, {7})}});
+              }),
+              HasSubstr("it has no initializer 'w'"));
+  EXPECT_THAT(message_of([&] {
+                onnx_with_values(file, {{"mean", floats({2}, {7, 8})}});
+              }),
+              HasSubstr("'mean' is float32 [1], the value float32 [2]"));
 }
 
 TEST(OnnxImportTest, FunctionsOfTheModelBecomeTheirNodes) {

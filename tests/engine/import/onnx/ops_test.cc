@@ -91,6 +91,18 @@ TEST(OnnxOpsTest, BatchNormOfRowsAndSeriesTakesTheStatisticsOfTheBatch) {
   }
 }
 
+TEST(OnnxOpsTest, AttentionTakesBatchesOfAnySize) {
+  const std::string inputs = onnx_input("x", kOnnxFloat, {-1, 1, 4}) +
+                             onnx_input("k", kOnnxFloat, {-1, 1, 4}) +
+                             onnx_input("v", kOnnxFloat, {-1, 1, 4});
+  const Tensor values = floats({2, 1, 4}, {1, 2, 3, 4, 5, 6, 7, 8});
+  const Tensor y =
+      run_onnx(one_node(23, "Attention", number("q_num_heads", 2) + number("kv_num_heads", 2), inputs),
+               {{"x", values}, {"k", values}, {"v", values}});
+  EXPECT_EQ(y.shape(), Shape({2, 1, 4}));
+  EXPECT_THAT(float_values(y), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8)) << "one key each: its value";
+}
+
 /// A layer of one unit whose factors are all zero, with its first states 1.
 Tensor halving_layer(const std::string& op, int gates, const std::string& attributes, bool has_cell) {
   const std::string states = onnx_input("h", kOnnxFloat, {1, 1, 1}) +

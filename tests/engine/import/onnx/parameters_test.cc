@@ -112,5 +112,56 @@ TEST(OnnxParametersTest, ADetachThatTheExporterHasRemovedIsToldOf) {
               IsEmpty());
 }
 
+TEST(OnnxParametersTest, NormalisationOfOldOperatorSetsTrainsWhereItHasSeveralOutputs) {
+  NodeProto node;
+  node.add_output("y");
+  EXPECT_FALSE(normalises_by_batch(node, 9));
+  EXPECT_TRUE(normalises_by_batch(node, 6)) << "is_test is 0 where nothing says otherwise";
+  for (const char* output : {"mean", "var", "saved_mean", "saved_var"}) node.add_output(output);
+  EXPECT_TRUE(normalises_by_batch(node, 9));
+  EXPECT_FALSE(normalises_by_batch(node, 14)) << "training_mode says it from here on";
+}
+
+/// "metadata_props { ... }" of the graph with a program's parameters.
+std::string program_of(const std::vector<std::string>& names) {
+  std::string lines;
+  for (const std::string& name : names) lines += "p_x: PARAMETER target=\\'" + name + "\\'\\n";
+  return "metadata_props { key: 'pkg.torch.export.ExportedProgram.graph_signature' value: '\\n# inputs\\n" +
+         lines + "b_mean: BUFFER target=\\'mean\\' persistent=True\\nx: USER_INPUT\\n' } ";
+}
+
+TEST(OnnxParametersTest, AreThoseOfTheProgramAndWhatTheExporterMadeOfThem) {
+  const std::string folded =
+      "value_info { name: 'val_3' metadata_props { key: 'pkg.onnxscript.optimizer.folded_from' value: "
+      "\"['gru.weight', 'val_1']\" } } ";
+  const ModelProto each =
+      model("pytorch", numbers("w") + numbers("mean") + numbers("val_3") + numbers("val_4") + folded +
+                           program_of({"w", "gru.weight", "bias"}));
+  EXPECT_THAT(parameters_of(each), ElementsAre("val_3", "w"));
+  EXPECT_THAT(
+      remarks_on_training(each),
+      ElementsAre(
+          HasSubstr("computed 1 initializers of parameters, and these are trained in their place: 'val_3'"),
+          HasSubstr("1 of the program's 3 parameters are not in the file")));
+  EXPECT_THAT(remarks_on_training(model("pytorch", numbers("w") + program_of({"w"}))), IsEmpty());
+}
+
+TEST(OnnxParametersTest, BuffersOfTheOlderExporterAreToldOfByTheirNames) {
+  const ModelProto each = model("pytorch", numbers("fc.weight") + numbers("loss.pos_weight") + numbers("pe"));
+  EXPECT_THAT(parameters_of(each), ElementsAre("fc.weight", "pe"));
+  EXPECT_THAT(remarks_on_training(each), ElementsAre(HasSubstr("whether 'pe' are parameters or buffers")));
+}
+
+TEST(OnnxParametersTest, WeightsInNodesAreToldOf) {
+  const std::string constant =
+      "node { op_type: 'Constant' output: 'w' attribute { name: 'value' t { data_type: 1 dims: 3 } } } ";
+  EXPECT_THAT(
+      remarks_on_training(model("", constant + "node { op_type: 'MatMul' input: ['x', 'w'] output: 'y' }")),
+      ElementsAre(HasSubstr("1 weights are nodes of Constant, which are not trained: 'w'")));
+  EXPECT_THAT(
+      remarks_on_training(model("", constant + "node { op_type: 'Add' input: ['x', 'w'] output: 'y' }")),
+      IsEmpty());
+}
+
 }  // namespace
 }  // namespace braid::onnx
