@@ -14,7 +14,7 @@ import numpy as np
 
 from braid import _braid, dtypes
 from braid.dtypes import as_dtype
-from braid.graph import Tensor, default_graph
+from braid.graph import Assignment, Tensor, default_graph
 
 
 def _graph_of(values):
@@ -26,6 +26,7 @@ def _graph_of(values):
 
 def call(op, inputs, attrs=None, name=None):
     """Adds a node of that op; its output, a list of several outputs, or the Operation where it has none."""
+    inputs = [each.as_tensor() if isinstance(each, Assignment) else each for each in inputs]
     graph = _graph_of(inputs)
     like = next((each.dtype for each in inputs if isinstance(each, Tensor)), None)
     values = []

@@ -175,6 +175,8 @@ class _Plan:
             return [self._take(each) for each in fetch]
         if isinstance(fetch, str):
             fetch = self.graph.find(fetch)
+        if isinstance(fetch, _graph.Assignment):
+            fetch = fetch.as_tensor()
         if fetch is None or isinstance(fetch, _graph.Operation):
             if fetch is not None:
                 self.targets.append(fetch.name)

@@ -208,3 +208,19 @@ def test_global_step_and_decay():
         for _ in range(2):
             session.run(train)
         assert abs(float(session.run(w)) - 4 * 0.8 * 0.9) < 1e-5 and int(session.run(step)) == 2
+
+
+def test_an_assignment_has_the_value_that_it_leaves():
+    w, step = tf.Variable(np.float32([1, 2])), tf.Variable(0, trainable=False)
+    more = tf.assign_add(step, 1)
+    doubled = w.assign(w * 2.0)
+    with tf.control_dependencies([doubled]):
+        counted = tf.group(step.assign_add(10))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert session.run(more) == 1 and more.eval() == 2
+        np.testing.assert_array_equal(session.run([doubled, more])[0], [2, 4])
+        np.testing.assert_array_equal(session.run(tf.reduce_sum(doubled) + doubled[0] - 1.0), 4 + 8 + 4 - 1)
+        assert session.run(counted) is None
+        assert session.run([step, w.op])[0] == 13
+        np.testing.assert_array_equal(session.run(w), [8, 16])

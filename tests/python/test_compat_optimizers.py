@@ -102,3 +102,68 @@ def test_settings_that_would_be_lost_are_refused(what, call):
     with pytest.raises(NotImplementedError) as error:
         call()
     assert what in str(error.value)
+
+
+RATES = {
+    "exponential": (lambda s: tf.train.exponential_decay(0.2, s, 4, 0.5, staircase=True), lambda s: 0.2 * 0.5 ** (s // 4)),
+    "natural": (lambda s: tf.train.natural_exp_decay(0.2, s, 4, 0.5), lambda s: 0.2 * np.exp(-0.5 * s / 4)),
+    "inverse": (lambda s: tf.train.inverse_time_decay(0.2, s, 4, 0.5), lambda s: 0.2 / (1 + 0.5 * s / 4)),
+    "polynomial": (lambda s: tf.train.polynomial_decay(0.2, s, 6, 0.05, power=2.0), lambda s: 0.15 * (1 - min(s, 6) / 6) ** 2 + 0.05),
+    "cycle": (lambda s: tf.train.polynomial_decay(0.2, s, 4, 0.05, cycle=True),
+              lambda s: 0.15 * (1 - s / (4 * max(1, np.ceil(s / 4)))) + 0.05),
+    "cosine": (lambda s: tf.train.cosine_decay(0.2, s, 6, alpha=0.1),
+               lambda s: 0.2 * (0.9 * 0.5 * (1 + np.cos(np.pi * min(s, 6) / 6)) + 0.1)),
+    "steps": (lambda s: tf.train.piecewise_constant(s, [2, 5], [0.3, 0.2, 0.1]), lambda s: 0.3 if s <= 2 else 0.2 if s <= 5 else 0.1),
+}
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_rates_follow_the_step(name):
+    rate_of, expected_of = RATES[name]
+    step, w = tf.train.create_global_step(), tf.Variable(np.float32([1.0]))
+    train = tf.train.GradientDescentOptimizer(rate_of(step)).minimize(tf.reduce_sum(w), global_step=step)
+    expected = 1.0
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        for each in range(9):
+            session.run(train)
+            expected -= expected_of(each)
+            np.testing.assert_allclose(session.run(w), [expected], rtol=2e-6, atol=1e-6)
+
+
+def test_a_rate_of_pieces_needs_a_value_more_than_boundaries():
+    with pytest.raises(ValueError, match="2 boundaries part 3 values, got 2"):
+        tf.train.piecewise_constant(tf.train.create_global_step(), [2, 5], [0.3, 0.2])
+
+
+def test_a_partitioner_makes_a_whole_variable():
+    table = tf.get_variable("table", [6, 2], initializer=tf.constant_initializer(np.arange(12).reshape(6, 2)),
+                            partitioner=tf.fixed_size_partitioner(3))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        found = session.run(tf.nn.embedding_lookup(table, np.int64([5, 0]), partition_strategy="div"))
+    np.testing.assert_array_equal(found, [[10, 11], [0, 1]])
+
+
+def test_sums_of_gradients_begin_with_zeros_like_the_variable():
+    w = tf.Variable(np.float32([1.0, 2.0]))
+    total = tf.Variable(tf.zeros_like(w.initialized_value()), trainable=False)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        np.testing.assert_array_equal(session.run(total.assign_add(tf.gradients(tf.reduce_sum(w * w), [w])[0])), [2, 4])
+
+
+def test_in_top_k_and_local_response_normalisation():
+    scores = tf.constant(np.float32([[1, 3, 2], [3, 2, 1]]))
+    x = np.random.default_rng(0).standard_normal((1, 1, 1, 5)).astype(np.float32)
+    with tf.Session() as session:
+        np.testing.assert_array_equal(session.run(tf.nn.in_top_k(scores, np.int32([2, 2]), 2)), [True, False])
+        found = session.run(tf.nn.lrn(tf.constant(x), depth_radius=1, bias=2.0, alpha=0.3, beta=0.7))
+    squares = np.convolve(x.ravel() ** 2, np.ones(3), "same")
+    np.testing.assert_allclose(found.ravel(), x.ravel() / (2 + 0.3 * squares) ** 0.7, rtol=1e-5)
+
+
+@pytest.mark.parametrize("of, name", [("train", "AdadeltaOptimizer"), ("nn", "ctc_loss"), ("losses", "nothing"), ("layers", "nothing")])
+def test_names_that_are_not_here_say_so(of, name):
+    with pytest.raises(AttributeError, match=f"braid.compat.v1.{of} has no '{name}'"):
+        getattr(getattr(tf, of), name)

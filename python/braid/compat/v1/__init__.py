@@ -26,12 +26,13 @@ from braid.compat.v1._math import norm, placeholder_with_default, reduce_logsume
 from braid.compat.v1._input import TextLineReader, TFRecordReader, WholeFileReader
 from braid.compat.v1._session import InteractiveSession, Session, get_default_session
 from braid.compat.v1._variables import (GraphKeys, VariableScope, add_to_collection, all_variables, constant_initializer,
-                                        get_collection, get_variable, get_variable_scope, glorot_normal_initializer,
+                                        fixed_size_partitioner, get_collection, get_variable, get_variable_scope, glorot_normal_initializer,
                                         glorot_uniform_initializer, global_variables, global_variables_initializer,
                                         initialize_all_variables, local_variables, local_variables_initializer,
-                                        ones_initializer, random_normal_initializer, random_uniform_initializer,
+                                        min_max_variable_partitioner, ones_initializer, random_normal_initializer, random_uniform_initializer,
                                         report_uninitialized_variables, trainable_variables,
-                                        truncated_normal_initializer, Variable, variable_scope, variables_initializer,
+                                        truncated_normal_initializer, Variable, variable_axis_size_partitioner,
+                                        variable_scope, variables_initializer,
                                         zeros_initializer, AUTO_REUSE, make_variable as _make_variable)
 from braid.ops import (add_n, argmax, argmin, as_string, cast, concat as _concat, decode_csv as _decode_csv, expand_dims as
                        _expand_dims, fill, gather, identity, matmul as _matmul, ones_like, pad, random_normal,

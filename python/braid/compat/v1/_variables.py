@@ -117,6 +117,19 @@ def make_variable(name, value, trainable=True, dtype=None, collections=None):
     return made
 
 
+def fixed_size_partitioner(num_shards, axis=0):
+    """tf.fixed_size_partitioner, for get_variable, which makes the variable whole."""
+    return lambda shape, dtype=None: [int(num_shards) if each == axis else 1 for each in range(len(shape))]
+
+
+def variable_axis_size_partitioner(max_shard_bytes, axis=0, bytes_per_string_element=16, max_shards=None):
+    return fixed_size_partitioner(max_shards or 1, axis)
+
+
+def min_max_variable_partitioner(max_partitions=1, axis=0, min_slice_size=256 << 10, bytes_per_string_element=16):
+    return fixed_size_partitioner(max_partitions, axis)
+
+
 class _VariableType(type):
     def __instancecheck__(cls, instance):
         return isinstance(instance, _Variable)

@@ -131,3 +131,7 @@ def batch_normalization(inputs, axis=-1, momentum=0.99, epsilon=1e-3, center=Tru
         for variable, value in zip(kept, seen):
             add_to_collection(GraphKeys.UPDATE_OPS, variable.assign_sub((variable - value) * (1.0 - momentum)))
         return _nn.batch_normalization(inputs, *seen, beta, gamma, epsilon)
+
+
+def __getattr__(name):
+    raise AttributeError(f"braid.compat.v1.layers has no '{name}': docs/user/python.md lists what runs")

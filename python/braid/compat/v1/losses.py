@@ -172,3 +172,7 @@ def get_total_loss(add_regularization_losses=True, name="total_loss", scope=None
     if not found:
         raise ValueError("the graph has no losses: tf.losses.* adds them")
     return _ops.add_n(found, name=name)
+
+
+def __getattr__(name):
+    raise AttributeError(f"braid.compat.v1.losses has no '{name}': docs/user/python.md lists what runs")

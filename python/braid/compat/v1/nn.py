@@ -1,5 +1,7 @@
 """tf.nn."""
 
+import numpy as _np
+
 from braid import ops as _ops
 from braid.compat.v1.errors import only as _only
 from braid.dtypes import float32, int64
@@ -133,8 +135,21 @@ def xw_plus_b(x, weights, biases, name=None):
 
 
 def in_top_k(predictions, targets, k, name=None):
-    return _ops.call("InTopKV2", [predictions, _ops.cast(targets, int64), k])
+    return _ops.call("InTopKV2", [predictions, _ops.cast(targets, int64), _np.int64(k)])
+
+
+def local_response_normalization(input, depth_radius=5, bias=1, alpha=1, beta=0.5, name=None):
+    """Each value [rows, height, width, channels] by the squares of 2 depth_radius + 1 channels around it."""
+    attrs = {"depth_radius": int(depth_radius), "bias": float(bias), "alpha": float(alpha), "beta": float(beta)}
+    return _ops.call("LRN", [input], attrs, name=name)
+
+
+lrn = local_response_normalization
 
 
 def zero_fraction(value, name=None):
     return _ops.reduce_mean(_ops.cast(_ops.equal(value, 0), float32))
+
+
+def __getattr__(name):
+    raise AttributeError(f"braid.compat.v1.nn has no '{name}': docs/user/python.md lists what runs")

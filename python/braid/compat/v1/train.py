@@ -6,6 +6,8 @@ from braid import ops, optim as _optim
 from braid.compat.v1 import _cluster, errors as _errors
 from braid.compat.v1._cluster import ClusterSpec, Server, replica_device_setter
 from braid.compat.v1._config import say_once
+from braid.compat.v1._decays import (cosine_decay, exponential_decay, inverse_time_decay, natural_exp_decay,
+                                     piecewise_constant, piecewise_constant_decay, polynomial_decay)
 from braid.compat.v1._hooks import (CheckpointSaverHook, ChiefSessionCreator, LoggingTensorHook, MonitoredSession,
                                     MonitoredTrainingSession, NanLossDuringTrainingError, NanTensorHook,
                                     PrefetchHook as _PrefetchHook, ProfilerHook, Scaffold, SessionManager, SessionRunArgs,
@@ -133,14 +135,6 @@ RMSPropOptimizer = _optimizer(
     "learning_rate", "decay", "momentum", "epsilon", "use_locking", "centered")
 
 
-def exponential_decay(learning_rate, global_step, decay_steps, decay_rate, staircase=False, name=None):
-    """learning_rate * decay_rate ^ (global_step / decay_steps)."""
-    from braid.dtypes import float32
-    passed = ops.cast(global_step, float32) / float(decay_steps)
-    passed = ops.call("Floor", [passed]) if staircase else passed
-    return ops.call("Pow", [default_graph().constant(np.float32(decay_rate)), passed]) * float(learning_rate)
-
-
 class ExponentialMovingAverage:
     """tf.train.ExponentialMovingAverage: shadows of variables, which begin as these do."""
 
@@ -219,3 +213,10 @@ class Coordinator:
 def start_queue_runners(sess=None, coord=None, **_):
     """Nothing to start: records are read where a run needs them."""
     return []
+
+
+def __getattr__(name):
+    if name.endswith("Optimizer"):
+        raise AttributeError(f"braid.compat.v1.train has no '{name}': there are GradientDescent, Momentum, Adagrad, Adam, RMSProp "
+                             "and Ftrl; bd.optim has more, for bd.Trainer")
+    raise AttributeError(f"braid.compat.v1.train has no '{name}': docs/user/python.md lists what runs")
