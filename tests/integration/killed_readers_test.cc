@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <random>
+#include <sstream>
 
 #include "tests/integration/count_model.h"
 #include "tests/integration/killed_often.h"
@@ -110,6 +112,7 @@ TEST_F(KilledReadersFaultTest, DirectReads) {
 
 TEST_F(KilledReadersFaultTest, TfRecord) { expect_the_same(clicks("tfrecord", {})); }
 
+#ifdef BRAID_TEST_PYTHON  // this build has Apache Arrow
 TEST_F(KilledReadersFaultTest, Parquet) {
   std::minstd_rand random(7);
   std::string rows = "age,city,clicked\n";
@@ -120,13 +123,34 @@ TEST_F(KilledReadersFaultTest, Parquet) {
   }
   const auto made = run("make", {"data", "convert", write("rows.csv", rows), "--out", path("rows.parquet"),
                                  "--row-group", "64"});
-  made->wait({});
-  if (made->err().find("this build reads no Parquet") != std::string::npos)
-    GTEST_SKIP() << "this build has no Apache Arrow: cmake/arrow-requirements.txt";
   ASSERT_EQ(made->exit_code(), 0) << made->err();
   expect_the_same(streamed({write("job.pbtxt", kParquetJob), directory(), {}}, kSteps,
                            {"input.stream.memory_bytes=4194304"}));
 }
+
+/// Of an S3 server whose answers are cut and late.
+TEST_F(KilledReadersFaultTest, RowsOfAStoreHaveTheBitsOfOneWorkerToo) {
+  const std::string script = fmt::format("{}/tests/engine/input/s3_server.py", BRAID_SOURCE_DIR);
+  Process server({BRAID_TEST_PYTHON, script, "--stay", numbers()}, {}, directory() / "store");
+  if (!server.says("ready "))
+    GTEST_SKIP() << "no moto in " << BRAID_TEST_PYTHON << ": tests/engine/input/requirements.txt";
+  int port = 0, proxy = 0;
+  std::istringstream(server.out().substr(std::string("ready").size())) >> port >> proxy;
+  for (const auto& [name, value] : Variables{{"AWS_ACCESS_KEY_ID", "key"},
+                                             {"AWS_SECRET_ACCESS_KEY", "secret"},
+                                             {"AWS_EC2_METADATA_DISABLED", "true"}})
+    ::setenv(name.c_str(), value.c_str(), 1);
+  const Job job = counted(
+      "CSV", 200,
+      {fmt::format("input.train_files=s3://clicks/data/rows.csv?endpoint_override=127.0.0.1:{}&scheme=http&"
+                   "region=us-east-1",
+                   proxy),
+       "input.read=STREAM", "input.stream.block_bytes=4096", "input.stream.window_rows=256",
+       "input.stream.virtual_shards=4", "input.stream.index_directory=" + path("index")});
+  const auto job_in = [&](const Path& root) { return job.with(checkpoints_in(root, kEvery)); };
+  expect_the_bits_of_one_worker(directory(), job_in, 2 * kEvery, {1, 2, 4, 2});
+}
+#endif
 
 TEST_F(KilledReadersFaultTest, MlperfArrays) { expect_the_same(mlperf("npy")); }
 

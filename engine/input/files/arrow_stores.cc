@@ -1,7 +1,9 @@
 // Stores by Arrow's file systems. Of S3 the credentials are those of AWS's own tools: AWS_ACCESS_KEY_ID and
 // AWS_SECRET_ACCESS_KEY, ~/.aws (AWS_PROFILE), the machine's role; another server is named by
-// AWS_ENDPOINT_URL.
+// AWS_ENDPOINT_URL. Of Google's store they are those of its tools (GOOGLE_APPLICATION_CREDENTIALS, gcloud's
+// files, the machine's account); STORAGE_EMULATOR_HOST names a server that asks for none.
 #include <arrow/filesystem/filesystem.h>
+#include <arrow/filesystem/gcsfs.h>
 #include <arrow/filesystem/s3fs.h>
 #include <arrow/io/interfaces.h>
 #include <arrow/result.h>
@@ -39,6 +41,11 @@ bool says(const std::string& text, std::initializer_list<const char*> any) {
              ? "they come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, from ~/.aws "
                "(AWS_PROFILE) or from the machine's role"
              : "they come from the store's own tools, of gs:// GOOGLE_APPLICATION_CREDENTIALS"));
+  if (says(text, {"Could not create a OAuth2 access token"}))
+    throw Unavailable(
+        "there are no credentials, or who gives them does not answer: GOOGLE_APPLICATION_CREDENTIALS names a "
+        "file of them, `gcloud auth application-default login` makes one, machines of the cloud have an "
+        "account");
   if (says(text, {"NO_SUCH_BUCKET", "NO_SUCH_KEY", "RESOURCE_NOT_FOUND", "HTTP status 404"}) ||
       status.IsKeyError())
     throw InvalidArgument("'" + name + "': No such file, or no such bucket");
@@ -133,17 +140,40 @@ class ArrowStore : public Store {
   }
 
   std::shared_ptr<arrow::fs::FileSystem> system_of(const std::string& name, const Parts& parts) {
-    const std::string key = parts.scheme + "://" + parts.host + parts.options;
+    const std::string key =
+        parts.scheme + "://" + parts.host + parts.options + (parts.scheme == "gs" ? emulator() : "");
     std::lock_guard lock(mu_);
     if (const auto found = systems_.find(key); found != systems_.end()) return found->second;
     std::shared_ptr<arrow::fs::FileSystem> system;
     if (parts.scheme == "s3")
       system = make_s3(name, parts);
+    else if (parts.scheme == "gs")
+      system = make_gcs(name, parts);
     else
       system = checked(name,
                        arrow::fs::FileSystemFromUri(parts.scheme + "://" + parts.host + "/" + parts.options));
     systems_.emplace(key, system);
     return system;
+  }
+
+  static std::string emulator() {
+    const char* const named = std::getenv("STORAGE_EMULATOR_HOST");
+    return named ? named : "";
+  }
+
+  static std::shared_ptr<arrow::fs::FileSystem> make_gcs(const std::string& name, const Parts& parts) {
+    std::string path;
+    arrow::fs::GcsOptions options =
+        checked(name, arrow::fs::GcsOptions::FromUri("gs://" + parts.host + "/" + parts.options, &path));
+    if (const std::string url = emulator(); !url.empty()) {
+      const std::size_t scheme = url.find("://");
+      options = arrow::fs::GcsOptions::Anonymous();
+      options.scheme = scheme == std::string::npos ? "http" : url.substr(0, scheme);
+      options.endpoint_override = scheme == std::string::npos ? url : url.substr(scheme + 3);
+    }
+    // Of one try, the look for credentials included; a store's reads are tried again until the deadline.
+    options.retry_limit_seconds = std::min(5.0, std::chrono::duration<double>(io_deadline()).count());
+    return checked(name, arrow::fs::GcsFileSystem::Make(options));
   }
 
   static std::shared_ptr<arrow::fs::FileSystem> make_s3(const std::string& name, const Parts& parts) {
