@@ -67,8 +67,11 @@ def examine(port, pages):
         faults += not holds
 
     wait_for("three targets are up", lambda: sum(float(s["value"][1]) for s in ask(port, "query", query="up")["result"]) == len(pages))
-    steps = wait_for("steps", lambda: ask(port, "query", query="rate(braid_steps_total[20s]) > 0")["result"])
-    expect("both workers make steps", len(steps) == 2, steps)
+    def stepping():
+        found = ask(port, "query", query="rate(braid_steps_total[20s]) > 0")["result"]
+        return len(found) == 2
+
+    wait_for("both workers make steps", stepping)
     named = ask(port, "query", query="braid_loss * on (instance) group_left (job, index) braid_job_info")["result"]
     expect("losses have the job's name", {s["metric"].get("job") for s in named} == {"wide_deep_generated"}, named)
     servers = ask(port, "query", query='braid_job_info{role="ps"}')["result"]
