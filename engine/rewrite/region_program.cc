@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "engine/ir/op.h"
 #include "engine/ops/common/halves.h"
+#include "engine/rewrite/region_lifts.h"
 #include "engine/rewrite/region_parts.h"
 #include "engine/rewrite/region_turns.h"
 #include "engine/rewrite/rewrite.h"
@@ -77,11 +79,14 @@ class Maker {
   Maker(const Plan& plan, NodeStepsCache& cache, const RegionLimits& limits)
       : plan_(plan), graph_(plan.program.graph), cache_(cache), limits_(limits) {}
 
+  /// `lifts`: small nodes are computed at each place.
   std::optional<FusedRegion> make(const std::vector<NodeId>& nodes,
-                                  const std::function<bool(ValueRef)>& is_output) {
+                                  const std::function<bool(ValueRef)>& is_output, bool lifts) {
     std::vector<const NodeSteps*> steps;
     for (const NodeId id : nodes) steps.push_back(cache_.of(id));
-    if (!fit_each_other(steps) || !find_grid(steps, limits_, made_.program)) return std::nullopt;
+    if (!fit_each_other(steps)) return std::nullopt;
+    if (lifts ? !find_grid_of_most(nodes, steps) : !find_grid(steps, limits_, made_.program))
+      return std::nullopt;
     made_.nodes = nodes;
     // Inputs are numbered before steps: they are found first, and steps follow.
     for (std::size_t n = 0; n < nodes.size(); ++n)
@@ -89,7 +94,7 @@ class Maker {
     for (std::size_t n = 0; n < nodes.size(); ++n) add_steps(nodes[n], *steps[n]);
     for (const NodeId id : nodes)
       for (int o = 0; o < static_cast<int>(graph_.node(id).outputs.size()); ++o)
-        if (is_output({id, o})) add_output({id, o});
+        if (is_output({id, o}) && !add_output({id, o})) return std::nullopt;
     if (static_cast<int>(made_.inputs.size()) > limits_.inputs ||
         static_cast<int>(made_.outputs.size()) > limits_.outputs || made_.outputs.empty())
       return std::nullopt;
@@ -103,9 +108,37 @@ class Maker {
     int input = -1;
   };
 
+  /// A grid that all but small nodes fit, which are computed at each of its places.
+  bool find_grid_of_most(const std::vector<NodeId>& nodes, const std::vector<const NodeSteps*>& steps) {
+    std::int64_t places = 0;
+    for (const NodeSteps* each : steps) places = std::max(places, each->elements);
+    std::set<NodeId> small;
+    std::vector<const NodeSteps*> others;
+    for (std::size_t n = 0; n < nodes.size(); ++n) {
+      if (may_be_lifted(*steps[n], places))
+        small.insert(nodes[n]);
+      else
+        others.push_back(steps[n]);
+    }
+    if (small.empty() || !find_grid(others, limits_, made_.program)) return false;
+    auto lifts = find_lifts(plan_, cache_, nodes, small, places);
+    if (lifts) lifts_ = std::move(*lifts);
+    return lifts.has_value();
+  }
+
+  Extent level_of(NodeId id, const NodeSteps& steps) const {
+    return lifts_.contains(id) ? Extent::Full : braid::level_of(made_.program, steps.elements);
+  }
+
   bool add_inputs(NodeId id, const NodeSteps& steps, const std::vector<NodeId>& nodes) {
-    const Extent level = level_of(made_.program, steps.elements);
-    for (const NodeSteps::Input& input : steps.inputs) {
+    const Extent level = level_of(id, steps);
+    const auto lift = lifts_.find(id);
+    for (NodeSteps::Input input : steps.inputs) {
+      if (lift != lifts_.end()) {
+        const auto axes = composed(lift->second, input.axes);
+        if (!axes) return false;
+        input.axes = *axes;
+      }
       const ValueRef source =
           cache_.source(plan_, graph_.node(id).inputs[static_cast<std::size_t>(input.input)]);
       Operand operand;
@@ -122,10 +155,11 @@ class Maker {
 
   /// Whether the value meets the places of a node of that level one by one, or row by row.
   bool passes(ValueRef value, const Axes& axes, Extent level) const {
+    if (const auto lift = lifts_.find(value.node); lift != lifts_.end()) return lift->second == axes;
     const NodeSteps& from = *cache_.of(value.node);
     const int step = from.outputs[static_cast<std::size_t>(value.output)];
     if (step < 0) return false;
-    const Extent made = level_of(made_.program, from.elements) == Extent::Row
+    const Extent made = braid::level_of(made_.program, from.elements) == Extent::Row
                             ? Extent::Row
                             : from.steps[static_cast<std::size_t>(step)].extent;
     if (made >= Extent::Column) return false;  // outputs only
@@ -156,8 +190,7 @@ class Maker {
   }
 
   void add_steps(NodeId id, const NodeSteps& steps) {
-    Region& program = made_.program;
-    const Extent level = level_of(program, steps.elements);
+    const Extent level = level_of(id, steps);
     std::vector<int> numbers;  // by step of the node
     for (const Region::Step& step : steps.steps) {
       Region::Step own = step;
@@ -199,7 +232,9 @@ class Maker {
     return operand.input >= 0 ? operand.input : values_.at(operand.inner);
   }
 
-  void add_output(ValueRef value) {
+  /// A small node's elements are nowhere.
+  bool add_output(ValueRef value) {
+    if (lifts_.contains(value.node)) return false;
     auto& outputs = made_.program.outputs;
     const Shape& shape = graph_.info(value).shape;
     int number = values_.at(value);
@@ -207,7 +242,7 @@ class Maker {
                                    [&](const Region::Output& o) { return o.value == number; });
     if (same != outputs.end() && same->shape == shape) {
       made_.outputs[static_cast<std::size_t>(same - outputs.begin())].push_back(value);
-      return;
+      return true;
     }
     if (same != outputs.end()) {  // the same elements in another shape
       made_.program.steps.push_back({.kind = Region::Kind::Cast,
@@ -218,6 +253,7 @@ class Maker {
     }
     outputs.push_back({number, shape});
     made_.outputs.push_back({value});
+    return true;
   }
 
   const Plan& plan_;
@@ -227,6 +263,7 @@ class Maker {
   FusedRegion made_;
   std::map<NodeId, std::vector<Operand>> operands_;
   std::map<ValueRef, int> values_;
+  Lifts lifts_;
 };
 
 }  // namespace
@@ -343,7 +380,8 @@ std::optional<FusedRegion> make_region(const Plan& plan, NodeStepsCache& steps,
                                        const std::function<bool(ValueRef)>& is_output,
                                        const RegionLimits& limits) {
   if (static_cast<int>(nodes.size()) > limits.nodes) return std::nullopt;
-  return Maker(plan, steps, limits).make(nodes, is_output);
+  if (auto made = Maker(plan, steps, limits).make(nodes, is_output, false)) return made;
+  return Maker(plan, steps, limits).make(nodes, is_output, true);
 }
 
 }  // namespace braid
