@@ -1,12 +1,14 @@
 // Groups are chosen by hill climbing from all of them: a group that loses by itself is given up where that
 // makes the whole gain more, so one that only carries its neighbours' results stays; then parts of the graph
 // that do not gain enough as a whole (CostModel::worthwhile_batching) are given up. On a device,
-// what fuse() would put into the node before it costs nothing, batched or not.
+// what fuse() would put into the node before it costs nothing, batched or not, and what a region will take in
+// costs nothing by itself.
 #include <algorithm>
 #include <numeric>
 #include <set>
 #include <utility>
 
+#include "engine/fusion/rules.h"
 #include "engine/ir/op.h"
 #include "engine/program/cost_model.h"
 #include "engine/rewrite/fuse.h"
@@ -31,10 +33,9 @@ class Chooser {
     }
     for (NodeId id = 0; id < graph_.size(); ++id) collect(graph_.node(id));
     fetched_.insert(plan_.fetches.begin(), plan_.fetches.end());
-    for (std::size_t g = 0; g < found.groups.size(); ++g) {
+    for (std::size_t g = 0; g < found.groups.size(); ++g)
       for (const NodeId lane : found.groups[g].lanes) group_of_[index(lane)] = static_cast<int>(g);
-      costs_.push_back(costs_of(found.groups[g]));
-    }
+    for (const SiblingGroup& group : found.groups) costs_.push_back(costs_of(group));
   }
 
   void run() {
@@ -270,6 +271,27 @@ class Chooser {
            fuses_into_input(graph_, node, [&](ValueRef value) { return is_used_once(value); });
   }
 
+  /// Whether a region will take the lane in: it is elementwise, and so is a node beside it that no group has,
+  /// forward or backward as it is.
+  bool joins_region(const Node& lane, Batching form) const {
+    if (!plan_.options.fusion || plan_.options.domain == Domain::Host ||
+        (form != Batching::Elementwise && form != Batching::Broadcasting) || !is_formula(lane))
+      return false;
+    const auto takes = [&](NodeId id) {
+      const Node& node = graph_.node(id);
+      return group_of(id) < 0 && is_formula(node) &&
+             (node.forward_of == kNoNode) == (lane.forward_of == kNoNode);
+    };
+    const std::vector<Use>& uses = uses_of({lane.id, 0});
+    return std::any_of(lane.inputs.begin(), lane.inputs.end(),
+                       [&](ValueRef value) { return !graph_.known_value(value) && takes(value.node); }) ||
+           std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return takes(use.node); });
+  }
+  static bool is_formula(const Node& node) {
+    const fusion::FusionRule* const rule = fusion::rules().find(node.op->name);
+    return rule != nullptr && rule->loop != nullptr;
+  }
+
   /// What of a group's costs does not depend on the groups that are accepted: it is asked for many times.
   GroupCosts costs_of(const SiblingGroup& group) const {
     GroupCosts costs;
@@ -278,7 +300,8 @@ class Chooser {
       const Cost cost = modelled_cost(graph_, graph_.node(lane));
       all.flops += cost.flops;
       all.bytes += cost.bytes;
-      if (!is_fused(graph_.node(lane))) costs.separate_us += us(cost);
+      if (!is_fused(graph_.node(lane)) && !joins_region(graph_.node(lane), group.form))
+        costs.separate_us += us(cost);
     }
     if (group.form == Batching::Reshape) costs.separate_us = 0;  // the same memory
     costs.kernel_us = group.form == Batching::Reshape ? 0 : us(all);

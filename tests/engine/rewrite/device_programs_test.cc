@@ -10,6 +10,7 @@
 #include "engine/fusion/region.h"
 #include "engine/import/import.h"
 #include "engine/program/program.h"
+#include "engine/rewrite/horizontal_fusion.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/rewrite/mixed_models.h"
 #include "tests/engine/testing/assumed_kernels.h"
@@ -130,6 +131,29 @@ TEST_F(DeviceProgramsTest, LargeValuesWithCheapNodesBetweenThem) {
     expect_compiles(cheap_nodes_between_products(static_cast<std::uint64_t>(seed)));
   }
   EXPECT_GT(repeated_, 0);
+}
+
+/// Products of one value by two constants, which are summed: as siblings, or by the region of what makes the
+/// value.
+TEST_F(DeviceProgramsTest, SiblingsThatARegionTakesInStayApart) {
+  for (const bool fusion : {false, true}) {
+    GraphBuilder b;
+    CompileRequest request;
+    request.feeds = {{"x", DType::Float32, {1024, 64}}};
+    const Output made = b.op("Tanh", {b.placeholder("x", DType::Float32, {1024, 64})});
+    const Output rows = b.constant(Tensor::from<std::int32_t>({1}, std::vector{0}));
+    for (const std::uint64_t seed : {1, 2}) {
+      const Output product = b.mul(made, b.constant(random_floats({1024, 64}, seed)));
+      request.fetches.push_back(b.op("Sum", {product, rows}).name());
+    }
+    CompileOptions options = precision_options(DType::Float32, Domain::Device, fusion);
+    options.batch_siblings = BatchSiblings::WithinScopes;
+    const auto program = compile(import_graph(b.graph()), request, options);
+    const auto batched = std::ranges::count_if(
+        program->ops, [&](const ProgramOp& op) { return !lanes_text(program->graph.node(op.node)).empty(); });
+    EXPECT_EQ(batched > 0, !fusion);
+    EXPECT_EQ(count_ops(*program, "braid.Fused"), fusion ? 1 : 0);
+  }
 }
 
 }  // namespace
