@@ -22,6 +22,7 @@
 #include "worker/job/optimizers.h"
 #include "worker/step/whole_updates.h"
 #include "worker/strategies/allreduce_ops.h"
+#include "worker/strategies/bucket_places.h"
 #include "worker/strategies/clip_parts.h"
 #include "worker/strategies/distinct_rewrite.h"
 #include "worker/strategies/expand_bags.h"
@@ -108,12 +109,14 @@ class HybridStrategy : public ServedStrategy {
       for (VariableGradient& gradient : reduce_bucket(training, buckets[bucket], bucket))
         reduced.push_back(std::move(gradient));
     };
-    for (std::size_t b = 0; b + 1 < buckets.size(); ++b) reduce(b);
+    const std::size_t before =
+        buckets_before_rows(training.graph, buckets, owners.gradients(), owners.travelling_bytes());
+    for (std::size_t b = 0; b < before; ++b) reduce(b);
     for (VariableGradient& gradient : rewrite.exchange_gradients()) reduced.push_back(std::move(gradient));
     std::ranges::move(sum_in_rank_order(training, std::move(ways.hot_sums)), std::back_inserter(reduced));
     std::vector<VariableGradient> at_owners = by_distinct.exchange_gradients(piece_bytes());
     std::ranges::move(owners.exchange_gradients(piece_bytes()), std::back_inserter(at_owners));
-    reduce(buckets.size() - 1);
+    for (std::size_t b = before; b < buckets.size(); ++b) reduce(b);
     replicated.take_sums(reduced);
     const auto first_whole = reduced.size();
     std::ranges::move(at_owners, std::back_inserter(reduced));
@@ -273,7 +276,8 @@ class HybridStrategy : public ServedStrategy {
         std::ranges::move(replicated.dense_of(rows[t]), std::back_inserter(ways.in_buckets));
       } else {
         (goes_distinct(t) ? ways.distinct : ways.whole)
-            .push_back({&shards_[t], rows[t], gradient_bytes(tables_[t])});
+            .push_back({&shards_[t], rows[t], gradient_bytes(tables_[t]),
+                        static_cast<double>(tables_[t].ids_of_step())});
       }
     }
     for (std::size_t h = 0; h < hot_rows.size(); ++h) {

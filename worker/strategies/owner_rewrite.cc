@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "base/error.h"
 #include "engine/ops/common/gather_turns.h"
@@ -14,7 +15,7 @@
 namespace braid::worker {
 namespace {
 
-constexpr double kMostPieces = 4;  // of rows and of gradients: each costs a meeting of all ranks
+constexpr double kMostPieces = 4;  // of an exchange: each costs a meeting of all ranks
 
 bool is_weighted(const Node& bag) { return bag.attrs.get(kBagWeights, false); }
 
@@ -34,14 +35,24 @@ NodeId OwnerRewrite::exchange(const char* op, const char* name, std::vector<Valu
 void OwnerRewrite::look_up(const std::vector<Table>& tables, std::int64_t bytes) {
   for (const Table& table : tables) {
     const NodeId handle = table.gradient.variable.handle;
-    entries_.push_back({table.shard, table.gradient, table.gradient_bytes, lookups_of(graph_, handle)});
+    entries_.push_back(
+        {table.shard, table.gradient, table.gradient_bytes, table.ids, lookups_of(graph_, handle)});
     Entry& entry = entries_.back();
     entry.is_bag = entry.gathers.size() == 1 && is_bag_of(graph_.node(entry.gathers[0]), handle);
     set_variable_shape(graph_, handle, table.shard->local_shape());
   }
   if (entries_.empty()) return;
   exchange_ids();
-  exchange_rows(bytes);
+  const auto all = pieces(by_ids(), bytes);
+  for (std::size_t piece = 0; piece < all.size(); ++piece)
+    exchange_rows(all[piece], static_cast<std::int64_t>(piece));
+}
+
+std::vector<std::size_t> OwnerRewrite::by_ids() const {
+  std::vector<std::size_t> order(entries_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [this](std::size_t e) { return entries_[e].ids; });
+  return order;
 }
 
 /// Those of each gather, and those of the gradient's rows where they are others.
@@ -110,13 +121,7 @@ ValueRef OwnerRewrite::add_gather(const Entry& entry, std::size_t gather, int pa
   return {graph_.add(std::move(copy)), 0};
 }
 
-void OwnerRewrite::exchange_rows(std::int64_t bytes) {
-  const auto all = by_piece(bytes);
-  for (std::size_t piece = 0; piece < all.size(); ++piece)
-    exchange_rows_of(all[piece], static_cast<std::int64_t>(piece));
-}
-
-void OwnerRewrite::exchange_rows_of(const std::vector<std::size_t>& entries, std::int64_t piece) {
+void OwnerRewrite::exchange_rows(const std::vector<std::size_t>& entries, std::int64_t piece) {
   std::vector<ValueRef> rows, likes;
   std::vector<std::int64_t> owners, axes, dims;
   for (const std::size_t e : entries) {
@@ -196,39 +201,42 @@ ValueRef OwnerRewrite::rows_of_sums(const Entry& entry, ValueRef sums) {
   return add_node(graph_, "braid.BagRows", "gradient_rows_of/" + entry.table->name, std::move(inputs), attrs);
 }
 
-/// The piece of each entry, of what travels for it. Every owner has a like part of its tables in each.
-std::vector<std::size_t> OwnerRewrite::pieces(std::int64_t bytes) const {
+std::vector<std::vector<std::size_t>> OwnerRewrite::pieces(const std::vector<std::size_t>& order,
+                                                           std::int64_t bytes) const {
   std::map<int, double> all, before;  // by owner; -1: all ranks are
   const auto owner = [](const Entry& entry) { return entry.table->parts() > 1 ? -1 : entry.table->owner; };
-  double travel = 0;
-  for (const Entry& entry : entries_) {
-    all[owner(entry)] += entry.gradient_bytes;
-    travel += entry.gradient_bytes / entry.table->world;
-  }
-  const auto count = static_cast<std::size_t>(
-      std::clamp(travel / static_cast<double>(std::max<std::int64_t>(bytes, 1)), 1.0, kMostPieces));
-  std::vector<std::size_t> pieces;
-  for (const Entry& entry : entries_) {
+  for (const Entry& entry : entries_) all[owner(entry)] += entry.gradient_bytes;
+  const auto count = static_cast<std::size_t>(std::clamp(
+      travelling_bytes() / static_cast<double>(std::max<std::int64_t>(bytes, 1)), 1.0, kMostPieces));
+  std::vector<std::vector<std::size_t>> pieces(count);
+  for (const std::size_t e : order) {
+    const Entry& entry = entries_[e];
     double& of_owner = before[owner(entry)];
     const double share = (of_owner + entry.gradient_bytes / 2) / std::max(all[owner(entry)], 1.0);
-    pieces.push_back(std::min(static_cast<std::size_t>(share * static_cast<double>(count)), count - 1));
+    pieces[std::min(static_cast<std::size_t>(share * static_cast<double>(count)), count - 1)].push_back(e);
     of_owner += entry.gradient_bytes;
   }
+  std::erase_if(pieces, [](const auto& piece) { return piece.empty(); });
   return pieces;
 }
 
-std::vector<std::vector<std::size_t>> OwnerRewrite::by_piece(std::int64_t bytes) const {
-  const std::vector<std::size_t> of_entry = pieces(bytes);
-  std::map<std::size_t, std::vector<std::size_t>> pieces;
-  for (std::size_t e = 0; e < entries_.size(); ++e) pieces[of_entry[e]].push_back(e);
-  std::vector<std::vector<std::size_t>> all;
-  for (auto& [piece, entries] : pieces) all.push_back(std::move(entries));
-  return all;
+std::vector<VariableGradient> OwnerRewrite::gradients() const {
+  std::vector<VariableGradient> gradients;
+  for (const Entry& entry : entries_) gradients.push_back(entry.gradient);
+  return gradients;
+}
+
+double OwnerRewrite::travelling_bytes() const {
+  double bytes = 0;
+  for (const Entry& entry : entries_) bytes += entry.gradient_bytes / entry.table->world;
+  return bytes;
 }
 
 std::vector<VariableGradient> OwnerRewrite::exchange_gradients(std::int64_t bytes) {
   std::vector<VariableGradient> gradients(entries_.size());
-  for (const std::vector<std::size_t>& entries : by_piece(bytes)) exchange_piece(entries, gradients);
+  std::vector<std::size_t> order = by_ids();
+  std::ranges::reverse(order);
+  for (const std::vector<std::size_t>& piece : pieces(order, bytes)) exchange_piece(piece, gradients);
   return gradients;
 }
 

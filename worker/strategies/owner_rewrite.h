@@ -41,22 +41,30 @@ class OwnerRewrite {
     const TableShard* shard;  // with all_ids
     VariableGradient gradient;
     double gradient_bytes;  // of a rank in a step, about
+    double ids;             // of a rank in a step
   };
 
   /// The exchange of ids and rows in the place of the gathers. Rows travel in exchanges of about so many
-  /// bytes to or from a rank, so that the next ones are looked up, and those that came are taken, meanwhile.
+  /// bytes to or from a rank, those of few lookups first, so that the next ones are looked up, and those that
+  /// came are taken, while others travel.
   void look_up(const std::vector<Table>& tables, std::int64_t bytes);
   /// The exchange of the next step's ids, where they travel ahead. REQUIRES: look_up().
   void exchange_next_ids();
   /// The gradients of rows at their owners, in the order of look_up(). They travel in exchanges of about so
-  /// many bytes to or from a rank, so that tables are updated while the next ones' gradients travel.
+  /// many bytes to or from a rank, those of many lookups first, so that tables are updated while others'
+  /// gradients travel.
   std::vector<VariableGradient> exchange_gradients(std::int64_t bytes);
+  /// Those of single rows where they are made, in the order of look_up().
+  std::vector<VariableGradient> gradients() const;
+  /// Of gradients, to or from a rank.
+  double travelling_bytes() const;
 
  private:
   struct Entry {
     const TableShard* table;
     VariableGradient gradient;
     double gradient_bytes;
+    double ids;
     std::vector<NodeId> gathers;  // or one bag
     bool is_bag = false;
     // Places in what was received, of the first part; the others' follow.
@@ -67,17 +75,17 @@ class OwnerRewrite {
 
   void exchange_ids();
   std::vector<ValueRef> received_ids(std::vector<ValueRef> values, std::vector<std::int64_t> owners);
-  void exchange_rows(std::int64_t bytes);
-  void exchange_rows_of(const std::vector<std::size_t>& entries, std::int64_t piece);
+  void exchange_rows(const std::vector<std::size_t>& entries, std::int64_t piece);
   ValueRef add_gather(const Entry& entry, std::size_t gather, int part);
   ValueRef joined(const Entry& entry, ValueRef first);
   void take_apart(const Entry& entry, ValueRef gradients, std::vector<ValueRef>& parts);
   ValueRef last_axis();
   ValueRef sum_gradients(const Entry& entry) const;
   ValueRef rows_of_sums(const Entry& entry, ValueRef sums);
-  std::vector<std::size_t> pieces(std::int64_t bytes) const;
-  /// The entries of each piece.
-  std::vector<std::vector<std::size_t>> by_piece(std::int64_t bytes) const;
+  std::vector<std::size_t> by_ids() const;
+  /// Of entries in this order. Every owner has a like part of its tables in each.
+  std::vector<std::vector<std::size_t>> pieces(const std::vector<std::size_t>& order,
+                                               std::int64_t bytes) const;
   void exchange_piece(const std::vector<std::size_t>& entries, std::vector<VariableGradient>& gradients);
   NodeId exchange(const char* op, const char* name, std::vector<ValueRef> inputs,
                   std::vector<std::int64_t> owners, AttrMap attrs = {});
