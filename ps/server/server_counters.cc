@@ -28,7 +28,7 @@ constexpr std::array<Description, kCounts> kDescriptions{{
     {"pulls", "pulls_total", "", "", "Pulls received."},
     {"pulls_parked", "pulls_parked_total", "", "", "Pulls that waited for a round or for initial values."},
     {"rounds", "rounds_total", "", "", "Rounds applied, counted for each table."},
-    {"examples", "examples_total", "", "", "Examples behind the pushes taken."},
+    {"examples", "examples_total", "", "", "Examples in accepted pushes."},
     {"rows_pushed", "rows_total", "op", "pushed", "Sparse rows, by operation."},
     {"rows_pulled", "rows_total", "op", "pulled", "Sparse rows, by operation."},
     {"rows_repaired", "rows_total", "op", "repaired", "Sparse rows, by operation."},
