@@ -13,7 +13,7 @@ using fusion::NodeSteps;
 using fusion::Region;
 
 /// Beyond these a launch is little beside what the region reads, and more loads a place are felt.
-constexpr std::int64_t kMostPlaces = 1 << 22;
+constexpr std::int64_t kMostRepeats = 1 << 22;
 /// At least so many places for each element of a node, or it is hardly repeated.
 constexpr std::int64_t kFewestRepeats = 8;
 /// Additions at all places that a device does in the time of half a launch.
@@ -52,7 +52,7 @@ bool may_be_lifted(const NodeSteps& steps, std::int64_t places) {
     return step.kind == Region::Kind::Apply || step.kind == Region::Kind::Cast ||
            step.kind == Region::Kind::Constant;
   };
-  return places <= kMostPlaces && steps.columns == 0 && steps.elements * kFewestRepeats <= places &&
+  return places <= kMostRepeats && steps.columns == 0 && steps.elements * kFewestRepeats <= places &&
          std::all_of(steps.steps.begin(), steps.steps.end(), by_itself);
 }
 
