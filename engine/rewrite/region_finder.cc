@@ -28,6 +28,8 @@ constexpr std::int64_t kFewRows = 32;
 constexpr std::int64_t kFewLines = 16384, kNearLines = 32;
 /// Lines that are only added up, with what is computed before: of so many elements, for so many lines.
 constexpr std::int64_t kNearFolds = 16, kFoldLength = 128;
+/// Or fewer lines, that are short: a kernel is then as long as its launch, and one of fewer pays.
+constexpr std::int64_t kLinesOfShort = 2048, kShortFold = 32;
 /// Elements of all lines beside each other, which a thread of the CPU has whole, for each value of a region.
 constexpr std::int64_t kLargestPiece = 1 << 15;
 /// Sums of columns of so many elements are taken in.
@@ -141,9 +143,12 @@ class RegionFinder {
     return std::all_of(steps.steps.begin(), steps.steps.end(), [&](const fusion::Region::Step& step) {
       if (step.kind != fusion::Region::Kind::Scan) return true;
       const std::int64_t lines = steps.elements / step.length;
-      if (step.last)  // the CPU has bits of its own
-        return plan_.options.domain == Domain::Device && steps.columns >= kNearFolds && lines >= kFewLines &&
-               step.length <= lines / kFewLines * kFoldLength;
+      if (step.last) {  // the CPU has bits of its own
+        const bool many = steps.columns >= kNearFolds && lines >= kFewLines &&
+                          step.length <= lines / kFewLines * kFoldLength;
+        const bool is_short = steps.columns > 1 && lines >= kLinesOfShort && step.length <= kShortFold;
+        return plan_.options.domain == Domain::Device && (many || is_short);
+      }
       if (plan_.options.domain == Domain::Host) return step.length * steps.columns <= kLargestPiece;
       return steps.columns >= kNearLines && lines >= kFewLines;
     });
