@@ -64,6 +64,9 @@ class Mps:
                               check=False)
         if done.returncode != 0:
             self.why = "nvidia-cuda-mps-control: " + (done.stderr or done.stdout).strip()[-300:]
+        if "CUDA_VISIBLE_DEVICES" in os.environ:  # of the daemon; its clients count what it lists from 0
+            listed = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+            self.env["CUDA_VISIBLE_DEVICES"] = ",".join(str(number) for number in range(len(listed)))
         return self
 
     def __exit__(self, *_):

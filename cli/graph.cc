@@ -19,6 +19,7 @@
 #include "cli/step_flags.h"
 #include "engine/compile/compile.h"
 #include "engine/compile/passes.h"
+#include "engine/device/sm_shares.h"
 #include "engine/exec/plan_dot.h"
 #include "engine/exec/plan_report.h"
 #include "engine/exec/tune.h"
@@ -173,11 +174,21 @@ std::shared_ptr<const Program> compile_for_one_stream(const Graph& graph, const 
   return compile(graph, request, options);
 }
 
+/// Which multiprocessors the device's streams have; how many these are is known where the device is.
+std::string partition_text(const proto::Job& job, const Program& program) {
+  const auto& said = job.streams().partition();
+  std::vector<std::string> streams{"launch"};
+  for (const ProgramStream& stream : program.streams)
+    if (stream.domain == Domain::Device) streams.push_back(stream.name);
+  return shares_text(parse_sm_shares(std::vector<std::string>(said.begin(), said.end())), streams);
+}
+
 int report(const GraphOptions& options, const proto::Job& job, const Program& program,
            const Program& one_stream) {
   if (options.dot) write_file_atomically(*options.dot, plan_dot(program));
   if (job.runtime().log_device_placement()) log_placement(program);
   fmt::print("{}", plan_report(program, &one_stream));
+  if (program.domain == Domain::Device) fmt::print("{}", partition_text(job, program));
   return kExitSuccess;
 }
 

@@ -4,6 +4,7 @@
 #include "engine/device/activity.h"
 #include "engine/device/device_health.h"
 #include "engine/device/gather_rows.h"
+#include "engine/device/sm_shares.h"
 
 namespace braid {
 
@@ -11,6 +12,10 @@ int cuda_device_count() { return 0; }
 
 std::shared_ptr<Accelerator> open_cuda(const AcceleratorOptions&) {
   throw InvalidArgument("this build has no CUDA: configure with -DBRAID_CUDA=ON where the CUDA Toolkit is");
+}
+
+void share_out(Accelerator&, const std::vector<SmShare>&) {
+  throw InvalidArgument("this build has no CUDA: streams.partition needs a device");
 }
 
 std::uint64_t cuda_device_memory(int) { throw InvalidArgument("this build has no CUDA"); }

@@ -36,6 +36,20 @@ TEST_F(DeviceJobTest, AnMlpLosesLikeOnTheCpuLaunchedAndCaptured) {
   EXPECT_EQ(train("checked", on_gpu(job).with({"runtime.check_kernels=true"})), graphs);
 }
 
+TEST_F(DeviceJobTest, SharesOfMultiprocessorsChangeNoLoss) {
+  const Job job = on_gpu(mmoe().with({"steps=60", "streams.count=2", "streams.policy=COST"}));
+  const auto whole = train("whole", job);
+  for (const std::string shares : {"64:compute0,rest:compute1", "32:.*", "25%:compute1"}) {
+    SCOPED_TRACE(shares);
+    const Job shared = job.with({"streams.partition=" + shares});
+    EXPECT_EQ(train("captured", shared), whole);
+    EXPECT_EQ(train("launched", shared.with({"runtime.graphs=false"})), whole);
+  }
+  const auto process = run("unused", job.with({"streams.partition=8:compute7"}).arguments());
+  EXPECT_EQ(process->exit_code(), 0) << process->err();
+  EXPECT_THAT(process->err(), HasSubstr("streams.partition '8:compute7' had no effect"));
+}
+
 /// cuDNN has no deterministic algorithm with little workspace for the first layers at once: they run in parts
 /// (engine/ops/nn/batch_parts.h), whose sums do not depend on timing.
 TEST_F(DeviceJobTest, ABatchThatConvolutionsTakeInPartsLosesLikeOnTheCpuAndAlwaysTheSame) {

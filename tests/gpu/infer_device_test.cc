@@ -50,6 +50,25 @@ TEST_F(InferDeviceTest, LaunchThreadsAndStreamsOfPrioritiesChangeNoAnswer) {
   EXPECT_EQ(result["group_busy_seconds"].size(), 3U);
 }
 
+TEST_F(InferDeviceTest, SharesOfMultiprocessorsChangeNoAnswer) {
+  for (const std::string shares : {"32:group0/.*,32:group1/.*", "rest:group0/.*,25%:group1/compute.*"}) {
+    const auto result = infer(
+        {"--groups", "2", "--streams", "2", "--policy", "COST", "--set", "streams.partition=" + shares});
+    EXPECT_EQ(result["requests"], 800);
+    EXPECT_EQ(result["different"], 0) << shares;
+  }
+}
+
+TEST_F(InferDeviceTest, MoreMultiprocessorsThanTheDeviceHasAreRefused) {
+  const std::string graph = (directory() / "mlp.pb").string();
+  ASSERT_EQ(run("export", {"graph", "export", "--model", "mlp", "--inference", "--out", graph})->exit_code(),
+            0);
+  const auto process = run("many", {"infer", "--graph", graph, "--output", "logits/BiasAdd", "--untrained",
+                                    "--device", "cuda", "--set", "streams.partition=100000:group0/.*"});
+  EXPECT_EQ(process->exit_code(), 2) << process->err();
+  EXPECT_THAT(process->err(), ::testing::HasSubstr("streams.partition '100000:group0/.*': of the device's "));
+}
+
 /// Batches that differ: an answer that is left from another request shows.
 TEST_F(InferDeviceTest, EveryBatchHasTheAnswerOfTheCpu) {
   const std::string graph = (directory() / "mlp.pb").string(), rows = (directory() / "rows.npy").string();

@@ -79,14 +79,14 @@ TEST_F(SettingsTest, S4_AJobThatSaysNothingOfStreamsRunsOnOneAndSaysNothingOfSco
 }
 
 TEST_F(SettingsTest, WhatIsForDevicesAloneIsSaidOnTheHost) {
-  const auto process =
-      run("host",
-          linear_regression()
-              .with({"steps=3", "runtime.device=CPU", "streams.merge_copies=true", "streams.priorities=1,0"})
-              .arguments());
+  const auto process = run("host", linear_regression()
+                                       .with({"steps=3", "runtime.device=CPU", "streams.merge_copies=true",
+                                              "streams.priorities=1,0", "streams.partition=32:compute0"})
+                                       .arguments());
   EXPECT_EQ(process->exit_code(), 0) << process->err();
   EXPECT_EQ(times(process->err(), "streams.merge_copies has no effect"), 1U);
   EXPECT_EQ(times(process->err(), "streams.priorities has no effect"), 1U);
+  EXPECT_EQ(times(process->err(), "streams.partition has no effect"), 1U);
 }
 
 TEST_F(SettingsTest, LevelOfTheLogIsTheirs) {

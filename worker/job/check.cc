@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "engine/device/sm_shares.h"
 #include "proto/job.pb.h"
 #include "worker/job/check_input.h"
 #include "worker/job/elastic.h"
@@ -311,6 +312,8 @@ void check_execution(const proto::Job& job) {
   check.fields("runtime.");
   check.require(static_cast<std::uint32_t>(job.streams().priorities_size()) <= job.streams().count(),
                 "streams.priorities are more than streams.count");
+  parse_sm_shares(
+      std::vector<std::string>(job.streams().partition().begin(), job.streams().partition().end()));
   visible_devices(job);
 }
 

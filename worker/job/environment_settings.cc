@@ -138,7 +138,9 @@ void read_environment_settings(const launch::Environment& environment, SettingsF
       reader.warn_if_set(name,
                          "a training step has one issuing thread and one memory; it is for `braid infer`");
   }
-  reader.warn_if_set("TF_GPU_CONTEXT_COUNT", "all streams of a process share one context");
+  reader.warn_if_set("TF_GPU_CONTEXT_COUNT",
+                     "all streams of a process share one context, whose multiprocessors streams.partition "
+                     "shares out");
   reader.warn_if_set(
       "TF_PER_STREAM_HOST_ALLOCATOR",
       "each group's page-locked memory is allocated before its first step, and no step allocates");

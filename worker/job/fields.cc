@@ -248,7 +248,7 @@ void add_streams(std::vector<JobField>& table) {
           .was_not("no_memory_waits")
           .idle(policy_is_none())
           .idle(one_stream()),
-      field("streams.ignore_scopes"),
+      field("streams.ignore_scopes"), field("streams.partition").idle_on_host(),
       field("streams.scopes_win").idle(no_rules()).idle(scopes_are_ignored()));
 }
 

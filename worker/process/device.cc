@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/device/device_health.h"
+#include "engine/device/sm_shares.h"
 #include "proto/job.pb.h"
 #include "worker/job/job.h"
 
@@ -118,6 +119,8 @@ std::shared_ptr<Accelerator> open_device(const proto::Job& job, const launch::Cl
   options.tf32 = uses_tf32(job);
   options.measure_products = job.runtime().measure_products();
   std::shared_ptr<Accelerator> device = open_cuda(options);
+  const auto& partition = job.streams().partition();
+  share_out(*device, parse_sm_shares(std::vector<std::string>(partition.begin(), partition.end())));
   log_info("device: {}, TF32 {}", device->description(), options.tf32 ? "on" : "off");
   return device;
 }

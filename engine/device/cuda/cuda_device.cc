@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "engine/device/cuda/device_memory.h"
 #include "engine/device/cuda/labels.h"
+#include "engine/device/cuda/sm_partition.h"
 #include "engine/device/device_health.h"
 
 namespace braid {
@@ -110,6 +111,8 @@ CudaDevice::CudaDevice(const AcceleratorOptions& options) : options_(options) {
 CudaDevice::~CudaDevice() {
   log_failure(cudaSetDevice(options_.ordinal), "cudaSetDevice");
   for (const auto& [name, stream] : streams_) forget_stream(stream.get());
+  streams_.clear();
+  forget_partition(*this);
   if (blas_) cublasLtDestroy(blas_);
 }
 
@@ -181,7 +184,9 @@ StreamRef CudaDevice::stream(const std::string& name, int priority) {
   Stream& stream = streams_[priority == 0 ? name : fmt::format("{}, priority {}", name, priority)];
   if (!stream) {
     const DeviceGuard guard(ordinal());
-    stream = make_stream(-priority);  // CUDA's lower numbers go first
+    const int native_priority = -priority;  // CUDA's lower numbers go first
+    stream = make_stream_of_share(*this, name, native_priority);
+    if (!stream) stream = make_stream(native_priority);
     nvtxNameCudaStreamA(stream.get(), name.c_str());
     remember_stream(stream.get(), name);
   }

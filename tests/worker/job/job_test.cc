@@ -130,6 +130,17 @@ TEST(JobTest, PrioritiesAreThoseOfStreamsThatExist) {
   EXPECT_THAT(message_of([&] { check_job(job); }), HasSubstr("streams.priorities must be from 0 to 5"));
 }
 
+TEST(JobTest, SharesOfMultiprocessorsAreEntries) {
+  proto::Job job = minimal();
+  set_job_field(job, "streams.partition=32:group0/.*,25%:compute.,rest:.*");
+  ASSERT_EQ(job.streams().partition_size(), 3);
+  fill_job_defaults(job);
+  check_job(job);
+  set_job_field(job, "streams.partition=many:compute.");
+  EXPECT_THAT(message_of([&] { check_job(job); }),
+              HasSubstr("streams.partition 'many:compute.': 'many' is no number of multiprocessors"));
+}
+
 TEST(JobTest, ABatchHasAtMostABillionRows) {
   proto::Job job = minimal();
   set_job_field(job, "input.global_batch_size=2147483648");
