@@ -494,3 +494,24 @@ def test_texts_of_files_are_columns(tmp_path):
     np.testing.assert_array_equal(made[0].predict(files), made[1].predict(arrays))
     with pytest.raises(bd.InvalidArgument, match="column 'city' is text, which models of bd.io take"):
         bd.Trainer(lambda x, training: None, files.batch(16), bd.optim.SGD(0.1))
+
+
+def test_a_single_input_has_the_column_that_is_no_label():
+    keras.utils.set_random_seed(3)
+    m = keras.Sequential([keras.layers.Dense(4, "tanh"), keras.layers.Dense(1)])
+    m.build((None, 6))
+    data = {"clicks": np.random.default_rng(0).standard_normal((64, 6)).astype(np.float32), "label": np.zeros((64, 1), np.float32)}
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    expected = float(loss(data["label"], m(data["clicks"])))
+    t = bd.Trainer(bd.io.keras(m, loss=loss), bd.data.arrays(**data).batch(64), bd.optim.SGD(0.1))
+    assert t.fit(steps=1)["loss"][0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_columns_that_are_missing_are_told_with_what_names_them():
+    data = arrays()
+    data["target"] = data.pop("label")
+    with pytest.raises(bd.InvalidArgument, match=r"no column 'label': it has .*bd.io.keras\(model, ...\): label= names"):
+        bd.Trainer(bd.io.keras(model(), loss="mse"), bd.data.arrays(**data).batch(64), bd.optim.SGD(0.1))
+    data["clicks"] = data.pop("dense")
+    with pytest.raises(bd.InvalidArgument, match=r"no column 'dense': it has .*bd.io.keras\(model, ...\): inputs=\[...\] names"):
+        bd.Trainer(bd.io.keras(model(), loss="mse", label="target"), bd.data.arrays(**data).batch(64), bd.optim.SGD(0.1))

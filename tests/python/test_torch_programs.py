@@ -196,3 +196,21 @@ def test_a_class_of_a_loss_is_that_loss():
     losses = [bd.Trainer(bd.io.torch(program, loss=loss), data, bd.optim.SGD(0.1)).fit(steps=3)["loss"]
               for loss in (nn.BCEWithLogitsLoss, "binary_cross_entropy_with_logits")]
     np.testing.assert_allclose(*losses, rtol=1e-6)
+
+
+def test_a_single_input_has_the_column_that_is_no_label():
+    model = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 2))
+    rows = np.random.default_rng(0).standard_normal((BATCH, 8)).astype(np.float32)
+    program = torch.export.export(model.train(), (torch.randn(4, 6),), dynamic_shapes=({0: torch.export.Dim("rows")},))
+    t = bd.Trainer(bd.io.torch(program, loss="mse_loss"), bd.data.arrays(clicks=rows[:, :6].copy(), label=rows[:, 6:].copy()).batch(BATCH),
+                   bd.optim.SGD(0.1))
+    expected = nn.functional.mse_loss(model(torch.from_numpy(rows[:, :6])), torch.from_numpy(rows[:, 6:])).item()
+    assert t.fit(steps=1)["loss"][0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_loss_that_decides_by_values_says_so():
+    program = torch.export.export(nn.Linear(6, 6).train(), (torch.randn(4, 6),), dynamic_shapes=({0: torch.export.Dim("rows")},))
+    data = bd.data.arrays(input=np.zeros((BATCH, 6), np.float32), label=np.zeros((BATCH, 3), np.float32))
+    with pytest.raises(bd.InvalidArgument, match="it decides by values, as a check of its arguments does"):
+        bd.Trainer(bd.io.torch(program, loss=lambda o, t: nn.functional.gaussian_nll_loss(o[:, :3], t, o[:, 3:].exp())),
+                   data.batch(BATCH), bd.optim.SGD(0.1))

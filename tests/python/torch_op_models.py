@@ -135,6 +135,19 @@ class Padded(nn.Module):
 
 
 @model({**TOKENS, **ONE})
+class Distances(nn.Module):
+    """Of all pairs, of which some are equal."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(30, 6), nn.Linear(14, 1)
+
+    def forward(self, tokens):
+        x = self.table(tokens)
+        return self.out(torch.cat([torch.cdist(x, x).mean(1), torch.cdist(x, x[:, :3], p=1).mean(2)], 1) * 0.1)
+
+
+@model({**TOKENS, **ONE})
 class ByFrequency(nn.Module):
     def __init__(self):
         super().__init__()

@@ -296,6 +296,11 @@ def _norm(c, x, order=2, dim=None, keepdim=False, dtype=None):
     return _root(c, ops.reduce_sum(powers, axes, keepdims=keepdim), 1 / order)
 
 
+@rule("_cdist_forward.default", "cdist.default")
+def _distances(c, a, b, p=2.0, compute_mode=None):
+    return _norm(c, ops.expand_dims(a, -2) - ops.expand_dims(b, -3), p, [-1])
+
+
 @rule("cumsum.default")
 def _cumsum(c, x, dim, dtype=None):
     return ops.call("Cumsum", [c.as_type(x, c.out_dtype()), np.int32(dim)], {"exclusive": False, "reverse": False})

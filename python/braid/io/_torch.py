@@ -81,12 +81,12 @@ class TorchSource(Source):
         self._names = {}
 
     # -------------------------------------------------------------------------------------------------------- the graphs
-    def _given(self, graph, program):
+    def _given(self, graph, program, label):
         """Values of the program's placeholders, by name, and the placeholders that columns feed."""
         given, fed = {}, []
         state = {**program.state_dict, **program.constants}
         nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-        columns = columns_of(program, self._inputs or {}, self.columns)
+        columns = columns_of(program, self._inputs or {}, self.columns, label)
         mutated = set(program.graph_signature.buffers_to_mutate.values())
         for spec in program.graph_signature.input_specs:
             name, kind = spec.arg.name, spec.kind.name
@@ -131,7 +131,7 @@ class TorchSource(Source):
     def _trace(self, folder, training, label):
         program = self._converted if training else self._inference
         with Graph() as graph:
-            given, fed = self._given(graph, program)
+            given, fed = self._given(graph, program, label)
             walk = _Converter(graph, training, self._tables)
             walk.problems = list(self._lost)
             outputs = walk.run(program.graph_module, given)
@@ -215,7 +215,9 @@ class TorchSource(Source):
             if walk.problems:
                 raise _braid.InvalidArgument("the loss cannot be computed here:\n  " + "\n  ".join(walk.problems))
             return ops.reduce_sum(results[0], name="loss")
-        raise _braid.InvalidArgument("the loss takes no label that was tried (example_label=...):\n  " + "\n  ".join(said))
+        decides = any("data-dependent" in each for each in said)
+        hint = "\n  it decides by values, as a check of its arguments does: write its formula" if decides else ""
+        raise _braid.InvalidArgument("the loss takes no label that was tried (example_label=...):\n  " + "\n  ".join(said) + hint)
 
     def job_fields(self, folder, label):
         label = self._label or label

@@ -17,9 +17,9 @@ def _keys(program):
             and isinstance(path[-1].key, str)}
 
 
-def columns_of(program, inputs, columns):
+def columns_of(program, inputs, columns, label):
     """{input: column} of the tensors: what `inputs` says, the column of the input's name, or that of its key where it is
-    a part of a dict. `columns`: those of the data, empty where they are not known. Throws: InvalidArgument naming inputs
+    a part of a dict; a single input has the single column that is no label, whatever its name. `columns`: those of the data, empty where they are not known. Throws: InvalidArgument naming inputs
     that have none."""
     made, keys = {}, _keys(program)
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
@@ -28,6 +28,9 @@ def columns_of(program, inputs, columns):
     unknown = [name for name in inputs if name not in names and keys.get(name) not in names]
     if unknown:
         raise _braid.InvalidArgument(f"inputs: the program has no input '{unknown[0]}': it has {', '.join(names)}")
+    others = [each for each in columns if each != label]
+    if len(names) == 1 == len(others) and not inputs:
+        inputs = {names[0]: others[0]}
     for name in names:
         made[name] = inputs.get(name, name if name in columns or keys.get(name) not in columns else keys[name])
         if columns and made[name] not in columns and nodes[name].users:
