@@ -12,7 +12,7 @@ namespace {
 using fusion::Extent;
 using fusion::Region;
 
-constexpr std::int64_t kLeastBytes = 64;  // of a row: less is no whole access of memory
+constexpr std::int64_t kLeastReadBytes = 64;  // of a row: less is no whole access of memory
 
 /// A gather of rows, as a region would do it.
 struct RowGather {
@@ -41,7 +41,7 @@ std::optional<RowGather> row_gather(const Plan& plan, const Node& node) {
                        table.shape.elements() / table.shape[0],
                        table.shape[0],
                        indices.dtype};
-  if (made.rows < 2 || made.columns * static_cast<std::int64_t>(dtype_size(table.dtype)) < kLeastBytes)
+  if (made.rows < 2 || made.columns * static_cast<std::int64_t>(dtype_size(table.dtype)) < kLeastReadBytes)
     return std::nullopt;
   return made;
 }

@@ -266,9 +266,9 @@ void Monitor::collect() {
                       "braid_stream_bytes_total",
                       "Bytes that the stream's nodes read and wrote, as the cost model counts them.", labels),
                   static_cast<double>(stream.bytes));
-    raise_counter(registry_.counter("braid_stream_cross_waits_total",
-                                    "Waits for other streams that blocked.", labels),
-                  static_cast<double>(stream.waits));
+    raise_counter(
+        registry_.counter("braid_stream_cross_waits_total", "Waits for other streams that blocked.", labels),
+        static_cast<double>(stream.waits));
     for (const auto& [cause, seconds] : stream.wait_seconds)
       raise_counter(registry_.counter("braid_stream_wait_seconds_total",
                                       "Time in which the stream waited, by what it waited for.",

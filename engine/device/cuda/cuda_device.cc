@@ -210,9 +210,9 @@ std::unique_ptr<DeviceGraph> CudaDevice::end_capture(StreamRef stream) {
   BRAID_CUDA_CHECK(ended);
   cudaGraphExec_t exec = nullptr;
   BRAID_CUDA_CHECK(cudaGraphInstantiate(&exec, graph.get(), 0));
-  // The first launch uploads it. cudaGraphUpload() would do so now, but with driver 580 graphs of many streams
-  // that were uploaded so hang, or end with "unspecified launch failure" (Xid 13, a dependence counter's
-  // underflow), where other processes share the GPU: 13 of 20 jobs did, and none of 60 without it.
+  // The first launch uploads it. cudaGraphUpload() would do so now, but with driver 580 graphs of many
+  // streams that were uploaded so hang, or end with "unspecified launch failure" (Xid 13, a dependence
+  // counter's underflow), where other processes share the GPU: 13 of 20 jobs did, and none of 60 without it.
   return std::make_unique<CudaGraph>(GraphExec(exec));
 }
 

@@ -29,9 +29,7 @@ using testing::HasSubstr;
 
 class ParquetTest : public testing::Test {
  protected:
-  void SetUp() override {
-    ASSERT_TRUE(has_parquet());
-  }
+  void SetUp() override { ASSERT_TRUE(has_parquet()); }
   static std::filesystem::path types() {
     return std::filesystem::path(BRAID_SOURCE_DIR) / "tests/engine/input/golden/types.parquet";
   }
