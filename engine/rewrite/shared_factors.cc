@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "engine/ir/op.h"
+#include "engine/rewrite/einsum_products.h"
 #include "engine/rewrite/passes.h"
 #include "engine/rewrite/reshape_node.h"
 #include "engine/rewrite/swapped_axes.h"
@@ -227,6 +228,7 @@ class SharedFactors {
 void share_factors(Plan& plan) {
   SharedFactors(plan).run();
   turn_products(plan);
+  turn_einsums(plan);
 }
 
 }  // namespace braid

@@ -56,6 +56,7 @@ class OtherFormsTest : public ::testing::Test {
         fetches.push_back(graph.value_name(gradient.dense));
     CompileOptions options;
     options.domain = Domain::Host;
+    options.fusion = fusion_;
     const auto program = compile(graph, {specs_, fetches, {}}, options);
     const auto run = [&](const Graph& g) {
       Interpreter interpreter(g);
@@ -79,6 +80,7 @@ class OtherFormsTest : public ::testing::Test {
   Interpreter::Feeds feeds_;
   std::vector<FeedSpec> specs_;
   std::map<std::string, Tensor> variables_;
+  bool fusion_ = false;
 };
 
 TEST_F(OtherFormsTest, SlicesOfAllColumnsAreOneUnpack) {
@@ -283,6 +285,24 @@ TEST_F(OtherFormsTest, SoDoBatchesOfProductsAndTheirGradients) {
   const auto program = checked({b_.reduce_mean(b_.op("Square", {dots}))}, true, false);
   EXPECT_EQ(count_ops(*program, "Transpose"), 0);
   EXPECT_EQ(count_ops(*program, "BatchMatMulV2"), 3);
+}
+
+/// With regions, as what turns the factors is read through or shared by them only.
+TEST_F(OtherFormsTest, AnEinsumThatWouldCopyIsAProductBetweenTranspositions) {
+  const Output x = placeholder("x", random_floats({2, 3, 4, 5}, 1)),
+               y = placeholder("y", random_floats({2, 4, 5, 6}, 2));
+  const auto einsum = [&](const Output& a, const Output& b, const char* equation) {
+    return b_.op("ReverseV2", {b_.op("Einsum", {a, b}, {{"equation", std::string(equation)}}), ints({0})});
+  };
+  std::vector<Output> values;
+  for (const char* equation : {"bijh,bjhd->bihd", "bijh,bjhd->bhdi", "bijh,bjhd->bjdi", "bijh,bjhd->hbdi"})
+    values.push_back(einsum(x, y, equation));
+  for (const char* equation : {"bjhd,bijh->bihd", "bjhd,bijh->bdhi"})
+    values.push_back(einsum(y, x, equation));
+  fusion_ = true;
+  const auto program = checked(values, false, false);
+  EXPECT_EQ(count_ops(*program, "Einsum"), 0);
+  EXPECT_EQ(count_ops(*program, "BatchMatMulV2"), 6);
 }
 
 /// x[rows, index] as PyTorch's exporter writes it: coordinates side by side, negative ones from the end.
