@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "comm/nccl/nccl_session.h"
 #include "comm/nccl/nccl_types.h"
+#include "comm/nccl/pair_all_reduce.h"
 #include "comm/nccl/peer_exchange.h"
 #include "comm/nccl/peer_mailbox.h"
 #include "comm/nccl/peer_window.h"
@@ -61,7 +62,7 @@ class NcclCommunicator final : public Communicator {
       check_device_reduction("all_reduce", dtype);
     });
     const ReducePiece piece{input, output, count};
-    if (reduce_small({&piece, 1}, dtype, op, stream, wait)) return;
+    if (reduce_by_peers({&piece, 1}, dtype, op, stream, wait)) return;
     session_.run("all_reduce", {input, count}, {output, count}, dtype, stream, wait,
                  [=, this](const void* from, void* to, cudaStream_t on) {
                    return handle_.call([&](ncclComm_t comm) {
@@ -79,7 +80,7 @@ class NcclCommunicator final : public Communicator {
         check_buffers("all_reduce", piece.input, piece.output, piece.count, dtype, stream);
       check_device_reduction("all_reduce", dtype);
     });
-    if (reduce_small(pieces, dtype, op, stream, wait)) return;
+    if (reduce_by_peers(pieces, dtype, op, stream, wait)) return;
     const auto on = static_cast<cudaStream_t>(stream.native);
     session_.enqueue("all_reduce", stream, wait, [&] {
       return handle_.call([&](ncclComm_t comm) {
@@ -325,27 +326,40 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  /// Whether GPUs that write each other's memory did it. The first sum that is small enough asks whether they
-  /// can, unless it is captured, which allows no allocation.
-  bool reduce_small(std::span<const ReducePiece> pieces, DType dtype, ReduceOp op, StreamRef stream,
-                    const WaitContext& wait) {
-    if (stream.kind != StreamKind::Cuda || dtype != DType::Float32 || op != ReduceOp::Sum || size() == 1 ||
-        !SmallAllReduce::fits(pieces))
+  /// Whether GPUs that write each other's memory did it.
+  bool reduce_by_peers(std::span<const ReducePiece> pieces, DType dtype, ReduceOp op, StreamRef stream,
+                       const WaitContext& wait) {
+    if (stream.kind != StreamKind::Cuda || dtype != DType::Float32 || op != ReduceOp::Sum || size() == 1)
       return false;
-    const auto on = static_cast<cudaStream_t>(stream.native);
-    if (!asked_small_) {
+    if (PairAllReduce::fits(pieces, size()))
+      return reduce_by(pair_, "all_reduce of two", PairAllReduce::window_bytes(), pieces, stream, wait);
+    if (SmallAllReduce::fits(pieces))
+      return reduce_by(small_, "small all_reduce", SmallAllReduce::window_bytes(size()), pieces, stream,
+                       wait);
+    return false;
+  }
+
+  template <class Way>
+  struct PeerSum {
+    bool asked = false;
+    std::unique_ptr<Way> way;  // null: peers' windows do not allow it
+  };
+  /// The first sum of its way asks whether it can be gone, unless it is captured, which allows no allocation.
+  template <class Way>
+  bool reduce_by(PeerSum<Way>& sum, const char* name, std::int64_t window_bytes,
+                 std::span<const ReducePiece> pieces, StreamRef stream, const WaitContext& wait) {
+    if (!sum.asked) {
       cudaStreamCaptureStatus capturing{};
-      BRAID_CUDA_CHECK(cudaStreamIsCapturing(on, &capturing));
+      BRAID_CUDA_CHECK(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.native), &capturing));
       if (capturing != cudaStreamCaptureStatusNone) return false;
-      asked_small_ = true;
-      const std::vector<std::int64_t> bytes(static_cast<std::size_t>(size()),
-                                            SmallAllReduce::window_bytes(size()));
-      if (auto window = open_window("small all_reduce", bytes, {}, wait))
-        small_ = std::make_unique<SmallAllReduce>(std::move(window), handle_.aborted());
+      sum.asked = true;
+      const std::vector<std::int64_t> bytes(static_cast<std::size_t>(size()), window_bytes);
+      if (auto window = open_window(name, bytes, {}, wait))
+        sum.way = std::make_unique<Way>(std::move(window), handle_.aborted());
     }
-    if (!small_) return false;
+    if (!sum.way) return false;
     session_.enqueue("all_reduce", stream, wait, [&] {
-      small_->run(pieces, stream);
+      sum.way->run(pieces, stream);
       return NcclSession::Enqueue(ncclSuccess);
     });
     return true;
@@ -368,8 +382,8 @@ class NcclCommunicator final : public Communicator {
   const std::string name_;
   Rendezvous& rendezvous_;
   int windows_ = 0;  // that were asked for
-  bool asked_small_ = false;
-  std::unique_ptr<SmallAllReduce> small_;  // null: through NCCL
+  PeerSum<SmallAllReduce> small_;
+  PeerSum<PairAllReduce> pair_;
   NcclSession session_;
   NcclHandle& handle_;
 };

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <barrier>
+#include <cmath>
 #include <thread>
 
 #include "base/cuda/check.h"
@@ -125,6 +126,35 @@ TEST_P(NcclTest, OperationsOnAStreamAreOrderedByIt) {
     EXPECT_EQ(data.read(), std::vector<float>(1000, size * size));
     EXPECT_EQ(other.read(), std::vector<float>(7, 2 * size));
     EXPECT_EQ(gathered.read(), std::vector<float>(1000 * n, size * size));
+  });
+}
+
+TEST_P(NcclTest, SumsOfMegabytesAreMadeInEveryRound) {
+  run_group(size(), [](Communicator& comm) {
+    const cuda::Stream stream = cuda::make_stream();
+    const auto own = static_cast<float>(comm.rank() + 1), n = static_cast<float>(comm.size());
+    DeviceArray input(2'000'003, own), sum(2'000'003, -1), bias(70'001, own), large(5'000'000, own);
+    const ReducePiece pieces[] = {{input.get(), sum.get(), 2'000'003}, {bias.get(), bias.get(), 70'001}, {}};
+    const ReducePiece in_place[] = {{bias.get(), bias.get(), 70'001}, {sum.get(), sum.get(), 2'000'003}};
+    comm.all_reduce(pieces, DType::Float32, ReduceOp::Sum, ref(stream), soon());
+    comm.all_reduce(large.get(), large.get(), 5'000'000, DType::Float32, ReduceOp::Sum, ref(stream), soon());
+    finish(stream);
+    BRAID_CUDA_CHECK(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal));
+    for (int round = 0; round < 3; ++round)
+      comm.all_reduce(in_place, DType::Float32, ReduceOp::Sum, ref(stream), soon());
+    cudaGraph_t captured = nullptr;
+    BRAID_CUDA_CHECK(cudaStreamEndCapture(stream.get(), &captured));
+    const cuda::Graph graph(captured);
+    cudaGraphExec_t made = nullptr;
+    BRAID_CUDA_CHECK(cudaGraphInstantiate(&made, graph.get(), 0));
+    const cuda::GraphExec launchable(made);
+    for (int step = 0; step < 2; ++step) BRAID_CUDA_CHECK(cudaGraphLaunch(launchable.get(), stream.get()));
+    finish(stream);
+    const float once = n * (n + 1) / 2, all = once * std::pow(n, 6.0F);
+    EXPECT_EQ(sum.read(), std::vector<float>(2'000'003, all));
+    EXPECT_EQ(bias.read(), std::vector<float>(70'001, all));
+    EXPECT_EQ(large.read(), std::vector<float>(5'000'000, once));
+    EXPECT_EQ(input.read(), std::vector<float>(2'000'003, own));
   });
 }
 
