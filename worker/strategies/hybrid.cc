@@ -49,6 +49,7 @@ constexpr std::chrono::seconds kPeerDeadline{60};
 /// slower than with all ids (docs/design/adr/0031-rows-chosen-by-numbers-on-the-gpu.md).
 constexpr bool kDistinctOnDevices = false;
 constexpr std::int64_t kDevicePieceBytes = std::int64_t{4} << 20;  // less is not worth a meeting of GPUs
+constexpr std::int64_t kRowPieceBytes = std::int64_t{64} << 20;    // the same of rows, behind lookups
 
 /// Of the rows, or sums of bags, that a rank has read.
 double gradient_bytes(const PlannedTable& table) {
@@ -97,7 +98,7 @@ class HybridStrategy : public ServedStrategy {
     ReplicatedRows replicated(training);
     Ways ways = ways_of(training.graph, rows, hot_rows, replicated);
     if (!by_distinct.look_up(ways.distinct)) std::ranges::move(ways.distinct, std::back_inserter(ways.whole));
-    owners.look_up(ways.whole, on_device_ ? piece_bytes() : std::numeric_limits<std::int64_t>::max());
+    owners.look_up(ways.whole, on_device_ ? kRowPieceBytes : std::numeric_limits<std::int64_t>::max());
     rewrite.look_up(ways.in_lists, ways.rows_in_lists);
     by_distinct.exchange_next_ids();
     owners.exchange_next_ids();
