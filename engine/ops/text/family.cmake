@@ -6,4 +6,5 @@ braid_op_family(text
   OPS
     text_ops
   SOURCES
+    decode_csv.cc
     parse_example.cc)
