@@ -5,9 +5,9 @@
 docs/user/python.md has programs; help(bd.Trainer), help(bd.Session) and help(bd.ops) the rest.
 """
 
-from braid._load import _braid
+import braid._load  # noqa: F401: before all that needs the module
 from braid._braid import (Cancelled, DataLoss, DeadlineExceeded, DeviceError, Error, Internal, InvalidArgument,
-                          OutOfMemory, OutOfRange, Unavailable)
+                          OutOfMemory, OutOfRange, Unavailable, version as __version__)
 from braid.dtypes import (DType, bool_, float16, float32, float64, int8, int16, int32, int64, resource, string, uint8,
                           uint16, uint32, uint64)
 from braid.attrs import Shape
@@ -35,4 +35,3 @@ __all__ = [
 ]
 
 _exit.install()
-__version__ = _braid.version

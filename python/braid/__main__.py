@@ -4,7 +4,7 @@ import sys
 
 
 def main():
-    from braid._load import _braid
+    from braid import _braid
     sys.stdout.flush()
     sys.exit(_braid.command_line(sys.argv[1:], [sys.executable, "-m", "braid"]))
 

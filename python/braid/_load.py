@@ -5,11 +5,13 @@ global scope, where they would take the place of ours: DEEPBIND lets the module'
 malloc that leads to two allocators, so there it is refused.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 
 
-def _load():
+def _load() -> None:
     preloaded = os.environ.get("LD_PRELOAD", "")
     if any(word in preloaded for word in ("jemalloc", "tcmalloc", "mimalloc")):
         raise ImportError(f"braid cannot be imported under LD_PRELOAD={preloaded}: this build looks its own libraries' "
@@ -17,10 +19,9 @@ def _load():
     flags = sys.getdlopenflags()
     sys.setdlopenflags(os.RTLD_NOW | os.RTLD_LOCAL | getattr(os, "RTLD_DEEPBIND", 0))
     try:
-        from braid import _braid
+        from braid import _braid  # noqa: F401: loaded now
     finally:
         sys.setdlopenflags(flags)
-    return _braid
 
 
-_braid = _load()
+_load()

@@ -18,7 +18,9 @@ written from the docstrings by `python -m braid._reference`. Each registered op 
 
 def _signature(function):
     try:
-        text = str(inspect.signature(function))
+        signature = inspect.signature(function)
+        plain = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
+        text = str(signature.replace(parameters=plain, return_annotation=inspect.Signature.empty))
     except (TypeError, ValueError):
         return "(...)"
     return re.sub(r"<[^<>]* object at 0x[0-9a-f]+>|<class '([^']+)'>", lambda m: m.group(1) or "...", text)
@@ -48,11 +50,18 @@ def _function(name, function):
     return f"{_code(name + _signature(function))}\n{_prose(function.__doc__)}"
 
 
+def _members(kind):
+    """Of the class, and of those of the package's own files that it is made of."""
+    own = [each for each in reversed(kind.__mro__[1:]) if each.__module__.startswith("braid._") and each.__module__ != "braid._braid"
+           and each.__name__ not in ("Tensor", "Operation")]
+    return {**vars(kind), **{name: value for each in own for name, value in vars(each).items()}}
+
+
 def _class(name, kind):
     # A class that says nothing of its own has no signature worth reading.
     plain = kind.__init__ is object.__init__ or issubclass(kind, BaseException)
     parts = [f"{_code(f'class {name}' + ('' if plain else _signature(kind)))}\n{_prose(kind.__doc__)}"]
-    for method, value in vars(kind).items():
+    for method, value in _members(kind).items():
         if method.startswith("_") or not (inspect.isfunction(value) or isinstance(value, property)):
             continue
         doc = (value.fget if isinstance(value, property) else value).__doc__

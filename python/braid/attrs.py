@@ -1,38 +1,42 @@
 """Shapes, and attributes of nodes as the module takes them."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from braid.dtypes import DType, to_native
 
 
-class Shape(tuple):
+class Shape(tuple):  # type: ignore[type-arg]
     """Dimensions, of which unknown ones are None. A shape of unknown rank is None itself."""
 
-    def as_list(self):
+    def as_list(self) -> list[int | None]:
         return list(self)
 
     @property
-    def ndims(self):
+    def ndims(self) -> int:
         return len(self)
 
     rank = ndims
 
-    def __getitem__(self, item):
+    def __getitem__(self, item: Any) -> Any:
         found = super().__getitem__(item)
         return Shape(found) if isinstance(item, slice) else found
 
-    def is_fully_defined(self):
+    def is_fully_defined(self) -> bool:
         return all(each is not None for each in self)
 
-    def num_elements(self):
+    def num_elements(self) -> int | None:
         return int(np.prod(self)) if self.is_fully_defined() else None
 
     @property
-    def dims(self):
+    def dims(self) -> list[int | None]:
         return list(self)
 
 
-def native_shape(shape):
+def native_shape(shape: Any) -> tuple[int, ...] | None:
     if shape is None:
         return None
     if isinstance(shape, int):
@@ -40,7 +44,7 @@ def native_shape(shape):
     return tuple(-1 if each is None else int(each) for each in shape)
 
 
-def encode_attr(name, value):
+def encode_attr(name: str, value: Any) -> tuple[str, Any]:
     """An attribute as the module takes it: (kind, value)."""
     if isinstance(value, tuple) and len(value) == 2 and value[0] in ("shape", "tensor", "type", "li", "lf", "ls",
                                                                         "ltype"):

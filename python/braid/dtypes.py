@@ -1,37 +1,42 @@
 """Element types, under TensorFlow's numbers and names."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 
 class DType:
     """One element type: `bd.float32`. `number` is TensorFlow's, `numpy` the type of arrays."""
 
-    def __init__(self, number, name, numpy):
-        self.number, self.name, self.numpy = number, name, None if numpy is None else np.dtype(numpy)
+    def __init__(self, number: int, name: str, numpy: Any) -> None:
+        self.number, self.name = number, name
+        self.numpy: Any = None if numpy is None else np.dtype(numpy)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"braid.{self.name}"
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, DType) and other.number == self.number
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self.number)
 
     @property
-    def as_numpy_dtype(self):
+    def as_numpy_dtype(self) -> Any:
         return self.numpy.type
 
     @property
-    def base_dtype(self):
+    def base_dtype(self) -> DType:
         return self
 
     @property
-    def is_floating(self):
+    def is_floating(self) -> bool:
         return self.name.startswith("float") or self.name == "bfloat16"
 
     @property
-    def is_integer(self):
+    def is_integer(self) -> bool:
         return "int" in self.name
 
 
@@ -58,11 +63,11 @@ _BY_NUMPY = {each.numpy: each for each in _ALL if each.numpy is not None and eac
 _BY_NAME = {**{each.name: each for each in _ALL}, "float": float32, "double": float64, "half": float16}
 
 
-def of_number(number):
+def of_number(number: int) -> DType:
     return _BY_NUMBER[number]
 
 
-def as_dtype(dtype):
+def as_dtype(dtype: Any) -> DType | None:
     """`dtype` as a DType: one already, a name, a NumPy or Python type."""
     if dtype is None or isinstance(dtype, DType):
         return dtype
@@ -76,7 +81,7 @@ def as_dtype(dtype):
     return _BY_NUMPY[kind]
 
 
-def to_native(array):
+def to_native(array: Any) -> Any:
     """What the module takes: a row-major array, or for text the tuple (shape, list of bytes)."""
     array = np.asarray(array)
     if array.dtype.kind in "SUO":
@@ -90,17 +95,17 @@ def to_native(array):
 class Array(np.ndarray):
     """A fetched value: an ndarray that also formats like the number that it holds ("%.4f" % value)."""
 
-    def __float__(self):
+    def __float__(self) -> float:
         return float(self.item())
 
-    def __int__(self):
+    def __int__(self) -> int:
         return int(self.item())
 
-    def __index__(self):
+    def __index__(self) -> int:
         return super().__index__() if self.ndim == 0 else int(self.item())
 
 
-def from_native(value):
+def from_native(value: Any) -> Any:
     """An array of what the module gives; scalars of text as bytes."""
     if isinstance(value, tuple):
         shape, flat = value

@@ -15,6 +15,8 @@ from braid._values import Assignment, Operation, Tensor, Variable
 from braid.attrs import Shape, encode_attr
 from braid.dtypes import as_dtype, from_native, to_native
 
+__all__ = ["Assignment", "Graph", "Operation", "Tensor", "Variable", "default_graph", "reset_default_graph"]
+
 
 class Graph:
     """Nodes and the scopes that new ones are made in. `with graph:` makes it the default."""

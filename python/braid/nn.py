@@ -1,25 +1,32 @@
 """Layers: functions that make variables and nodes. Names are made unique; a layer that is called twice has two sets of
 variables. Last dimensions of inputs must be known."""
 
-import math
+from __future__ import annotations
 
-from braid import ops
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from braid import _braid, ops
+from braid.graph import Assignment, Tensor
 from braid.scopes import name_scope, variable
 
+Activation = str | Callable[[Tensor], Tensor] | None
 
-def _width(x, what):
+
+def _width(x: Tensor, what: str) -> int:
     if x.shape is None or not x.shape or x.shape[-1] is None:
         from braid._braid import InvalidArgument
         raise InvalidArgument(f"{what}: the last dimension of '{x.name}' is not known")
     return x.shape[-1]
 
 
-def _glorot(fan_in, fan_out):
+def _glorot(fan_in: int, fan_out: int) -> tuple[str, float, float]:
     limit = math.sqrt(6.0 / (fan_in + fan_out))
     return "uniform", -limit, limit
 
 
-def dense(x, units, activation=None, name="dense", bias=True):
+def dense(x: Tensor, units: int, activation: Activation = None, name: str = "dense", bias: bool = True) -> Tensor:
     """x W + b: [..., in] -> [..., units]. `activation`: a function, or the name of one in bd.ops."""
     width = _width(x, "dense")
     with name_scope(name):
@@ -33,13 +40,14 @@ def dense(x, units, activation=None, name="dense", bias=True):
         return _activated(y, activation)
 
 
-def _activated(y, activation):
+def _activated(y: Tensor, activation: Activation) -> Tensor:
     if activation is None:
         return y
     return getattr(ops, activation)(y) if isinstance(activation, str) else activation(y)
 
 
-def mlp(x, widths, activation="relu", dropout=0.0, name="mlp", last=None):
+def mlp(x: Tensor, widths: Sequence[int], activation: Activation = "relu", dropout: float = 0.0, name: str = "mlp",
+        last: Activation = None) -> Tensor:
     """Dense layers one behind the other; `last` is the activation behind the last one, where that differs."""
     with name_scope(name):
         for i, width in enumerate(widths):
@@ -49,7 +57,8 @@ def mlp(x, widths, activation="relu", dropout=0.0, name="mlp", last=None):
         return x
 
 
-def embed(ids, rows, width, sparse=True, name="embed", init=None, combine="flatten"):
+def embed(ids: Tensor, rows: int, width: int, sparse: bool = True, name: str = "embed", init: tuple[Any, ...] | None = None,
+          combine: str | None = "flatten") -> Tensor:
     """Rows of a table [rows, width] at `ids` [B] -> [B, width], or [B, n] -> [B, n * width] ("flatten"),
     [B, width] ("sum", "mean"), [B, n, width] (None). `sparse`: trained by rows. Ids that are no row fail the step."""
     with name_scope(name):
@@ -63,7 +72,8 @@ def embed(ids, rows, width, sparse=True, name="embed", init=None, combine="flatt
         return (ops.reduce_sum if combine == "sum" else ops.reduce_mean)(found, 1)
 
 
-def conv2d(x, filters, kernel=3, strides=1, padding="SAME", activation=None, name="conv2d", bias=True):
+def conv2d(x: Tensor, filters: int, kernel: int | Sequence[int] = 3, strides: int = 1, padding: str = "SAME",
+           activation: Activation = None, name: str = "conv2d", bias: bool = True) -> Tensor:
     """[B, H, W, C] -> [B, H', W', filters]."""
     channels = _width(x, "conv2d")
     size = (kernel, kernel) if isinstance(kernel, int) else tuple(kernel)
@@ -76,7 +86,7 @@ def conv2d(x, filters, kernel=3, strides=1, padding="SAME", activation=None, nam
         return _activated(y, activation)
 
 
-def layer_norm(x, epsilon=1e-6, name="layer_norm"):
+def layer_norm(x: Tensor, epsilon: float = 1e-6, name: str = "layer_norm") -> Tensor:
     """(x - mean) / deviation * gamma + beta along the last axis."""
     width = _width(x, "layer_norm")
     with name_scope(name):
@@ -87,7 +97,8 @@ def layer_norm(x, epsilon=1e-6, name="layer_norm"):
         return centred * scale * gamma + beta
 
 
-def batch_norm(x, training, momentum=0.99, epsilon=1e-3, name="batch_norm"):
+def batch_norm(x: Tensor, training: bool, momentum: float = 0.99, epsilon: float = 1e-3,
+               name: str = "batch_norm") -> tuple[Tensor, list[Assignment]]:
     """Normalised by the batch's mean and variance in training, else by what was kept of them. Returns (y, updates): the
     updates belong into Outputs.updates."""
     width = _width(x, "batch_norm")
@@ -106,7 +117,7 @@ def batch_norm(x, training, momentum=0.99, epsilon=1e-3, name="batch_norm"):
         return centred * ops.rsqrt(variance + epsilon) * gamma + beta, updates
 
 
-def attention(query, key, value, heads=1, name="attention"):
+def attention(query: Tensor, key: Tensor, value: Tensor, heads: int = 1, name: str = "attention") -> Tensor:
     """Scaled dot products of [B, T, C] with [B, S, C], in `heads` parts of C; -> [B, T, C] behind a dense layer."""
     width = _width(query, "attention")
     with name_scope(name):
@@ -118,12 +129,12 @@ def attention(query, key, value, heads=1, name="attention"):
         return dense(mixed, width, None, "output")
 
 
-def _heads(x, heads):
+def _heads(x: Tensor, heads: int) -> Tensor:
     steps, width = int(x.shape[1]), int(x.shape[2])
     return ops.transpose(ops.reshape(x, [-1, steps, heads, width // heads]), [0, 2, 1, 3])
 
 
-def gru(x, units, name="gru"):
+def gru(x: Tensor, units: int, name: str = "gru") -> Tensor:
     """The last state [B, units] of a gated recurrent unit over [B, T, C], unrolled over T, which must be known."""
     width, steps = _width(x, "gru"), x.shape[1]
     with name_scope(name):
@@ -131,7 +142,7 @@ def gru(x, units, name="gru"):
         recurrent = variable("recurrent", [units, 3 * units], _glorot(units, 3 * units))
         bias = variable("bias", [3 * units])
         inputs = ops.reshape(ops.matmul(ops.reshape(x, [-1, width]), kernel) + bias, [-1, int(steps), 3 * units])
-        state = None
+        state: Tensor | None = None
         for t in range(steps):
             z, r, h = ops.split(inputs[:, t], 3, -1)
             if state is None:
@@ -140,10 +151,12 @@ def gru(x, units, name="gru"):
             uz, ur, uh = ops.split(ops.matmul(state, recurrent), 3, -1)
             z, r = ops.sigmoid(z + uz), ops.sigmoid(r + ur)
             state = z * state + (1.0 - z) * ops.tanh(h + r * uh)
+        if state is None:
+            raise _braid.InvalidArgument("gru: its input has no steps")
         return state
 
 
-def dropout(x, rate, name=None):
+def dropout(x: Tensor, rate: float, name: str | None = None) -> Tensor:
     """bd.ops.dropout; pass `rate * training` where the model is traced for both."""
     return ops.dropout(x, rate, name)
 

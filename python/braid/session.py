@@ -11,7 +11,7 @@ from braid import _braid, graph as _graph
 from braid.dtypes import Array, from_native, string, to_native
 
 _threads = threading.local()
-_open_sessions = weakref.WeakSet()
+_open_sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()
 _SOURCE_TIME = 5  # seconds that sources of records may take to return when the interpreter ends
 
 

@@ -1,8 +1,11 @@
 """What a Trainer is told: outputs of models, strategies, checkpoints; and what it tells."""
 
+from __future__ import annotations
+
 import json
 import os
 from dataclasses import dataclass, field
+from typing import Any
 
 from braid.data import Word
 
@@ -14,11 +17,13 @@ class Outputs:
 
     loss: object
     prediction: object = None
-    updates: list = field(default_factory=list)
+    updates: list[Any] = field(default_factory=list)
 
 
 @dataclass
 class StepResult:
+    """What Trainer.step gives: the loss of the batch, the number of the step (from 0), and its seconds."""
+
     loss: float
     step: int
     seconds: float
@@ -34,12 +39,12 @@ class Checkpoint:
     every_seconds: float = 0
     keep_best: int = 0
 
-    def job_fields(self):
+    def job_fields(self) -> dict[str, Any]:
         return {"directory": os.path.abspath(self.directory), "every_steps": self.every_steps, "keep": self.keep,
                 "every_seconds": self.every_seconds or None, "keep_best": self.keep_best or None}
 
 
-def _with_words(value):
+def _with_words(value: Any) -> Any:
     """The same with names of the job file's enums, which are in capitals, also within messages."""
     if isinstance(value, dict):
         return {key: each if key == "match" else _with_words(each) for key, each in value.items()}
@@ -51,13 +56,13 @@ def _with_words(value):
 class _Strategy:
     kind = "LOCAL"
 
-    def __init__(self, **settings):
+    def __init__(self, **settings: Any) -> None:
         self.settings = settings
 
-    def job_fields(self):
+    def job_fields(self) -> dict[str, Any]:
         return {"kind": Word(self.kind), **_with_words(self.settings)}
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in self.settings.items())})"
 
 
@@ -113,7 +118,7 @@ class PSAllReduce(_Strategy):
     kind = "PS_ALLREDUCE"
 
 
-class History(dict):
+class History(dict[str, Any]):
     """history["loss"]: of each step of the run; history["evaluations"]: [(done, metrics)]; history.result: the run's
     result line as a dict. history.epochs: with callbacks of Keras, what they were told of each epoch, lists by name."""
 
@@ -121,14 +126,14 @@ class History(dict):
     result = None
     exit = 0
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         loss, evaluations = self.get("loss", []), self.get("evaluations", [])
         told = f"loss {loss[0]:.4g} to {loss[-1]:.4g}" if loss else "no loss"
         told += f", {len(evaluations)} evaluations, the last {evaluations[-1][1]}" if evaluations else ""
         return f"<braid.History of {len(loss)} steps: {told}>"
 
 
-def as_strategy(strategy):
+def as_strategy(strategy: Any) -> Any:
     if not isinstance(strategy, str):
         return strategy
     if strategy != "auto":
@@ -144,6 +149,6 @@ def as_strategy(strategy):
     return AllReduce() if several or ranks > 1 else Local()
 
 
-def words(settings):
+def words(settings: Any) -> Any:
     return {key: Word(value) if isinstance(value, str) and value.isupper() else value
             for key, value in (settings or {}).items()}

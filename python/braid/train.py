@@ -1,5 +1,7 @@
 """Trainer: a model, data and an optimizer as one job, run by the same C++ loop as `braid train`."""
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import json
@@ -8,7 +10,8 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,45 +19,28 @@ from braid import _braid, data as _data, dtypes
 from braid._calls import Calls, sigterm_raises
 from braid._keras_run import KerasRun, are_of_keras
 from braid._optimizers_of import Factors, as_optimizer, as_schedule
+from braid._trained import Trained, Variables
 from braid.data import Word, fields
 from braid.dtypes import from_native, to_native
 from braid.graph import Graph
 from braid.optim import Optimizer, SGD
 from braid.scopes import Inputs
-from braid.settings import Checkpoint, History, StepResult, as_strategy, words
+from braid.settings import Checkpoint, History, Outputs, StepResult, as_strategy, words
+
+if TYPE_CHECKING:
+    from braid.io import Source
 
 
 MANY = 1_000_000_000  # steps of a job whose steps are called one by one
 
 
-class _Variables(Mapping):
-    def __init__(self, trainer):
-        self._trainer = trainer
-
-    def _values(self):
-        return self._trainer._current_values()
-
-    def __getitem__(self, name):
-        self._trainer._need([name])
-        return self._values()[name]
-
-    def __iter__(self):
-        return iter(self._values())
-
-    def __len__(self):
-        return len(self._values())
-
-    def __repr__(self):
-        return "\n".join(f"{name}: {np.asarray(value).dtype} {list(np.shape(value))}" for name, value in self._values().items())
-
-
-def _is_slice(name, values):
+def _is_slice(name: str, values: Mapping[str, Any]) -> bool:
     """Whether that is this process's slice of a variable of strategy TENSOR, or of a slot, beside the whole."""
     variable, is_slice, rest = name.rpartition("/slice")
     return bool(is_slice) and variable in values and (not rest or rest[0] == "/")
 
 
-class Trainer:
+class Trainer(Trained):
     """Trains a model.
 
     model: a function (inputs, training) -> Outputs, or a source of bd.io. data, eval_data: of bd.data, with .batch().
@@ -69,9 +55,12 @@ class Trainer:
     bits. Thread rule: one call at a time.
     """
 
-    def __init__(self, model, data, optimizer=None, *, strategy="auto", streams=1, staging=None, schedule=None, clip_norm=0,
-                 checkpoint=None, metric=None, label="label", eval_data=None, evaluate_every=0, seed=1, device="auto",
-                 name="job", set=(), data_dir="."):
+    def __init__(self, model: Callable[[Inputs, bool], Outputs] | Source, data: _data.Data, optimizer: Any = None, *,
+                 strategy: Any = "auto", streams: int = 1, staging: Mapping[str, Any] | None = None, schedule: Any = None,
+                 clip_norm: float = 0, checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+                 metric: str | None = None, label: str = "label", eval_data: _data.Data | None = None,
+                 evaluate_every: int = 0, seed: int = 1, device: str = "auto", name: str = "job",
+                 set: Iterable[str] = (), data_dir: str = ".") -> None:
         if data.rows_per_batch is None:
             raise _braid.InvalidArgument("the data has no batches: data.batch(rows)")
         self.data, self.eval_data = data, eval_data
@@ -81,17 +70,19 @@ class Trainer:
                              metric=metric, evaluate_every=evaluate_every, device=device)
         self._set, self._data_dir = list(set), os.path.abspath(data_dir)
         self.strategy = as_strategy(strategy)
-        self.checkpoint = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
+        self.checkpoint = Checkpoint(os.fspath(checkpoint)) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
         self._folder = tempfile.mkdtemp(prefix="braid-")
         atexit.register(shutil.rmtree, self._folder, True)
-        self._values, self._step = {}, 0  # with slots; steps that are in them
-        self._elsewhere = []  # trained variables whose values other processes have
-        self._steps = self._runner = None
+        self._values: dict[str, Any] = {}  # with slots
+        self._step = 0  # steps that are in them
+        self._elsewhere: list[str] = []  # trained variables whose values other processes have
+        self._steps: Any = None
+        self._runner = None
         self._rates_known = MANY  # single steps whose rates were asked for
         self._at_work = threading.Lock()
         self._model, self.source = None, None if callable(model) else model
-        if callable(model) and getattr(data, "texts", None):
-            raise _braid.InvalidArgument(f"column '{next(iter(data.texts))}' is text, which models of bd.io take; a function takes "
+        if callable(model) and (texts := getattr(data, "texts", None)):
+            raise _braid.InvalidArgument(f"column '{next(iter(texts))}' is text, which models of bd.io take; a function takes "
                                          "numbers: bd.data.col.categorical(name, buckets=...)")
         self.data, self.eval_data = self._with_texts(data), self._with_texts(eval_data)
         if not callable(model):
@@ -103,9 +94,9 @@ class Trainer:
             self.data, self.eval_data = self._numbers(self.data), self._numbers(self.eval_data)
         self.optimizer, own_schedule = as_optimizer(optimizer, self.source)
         self._options["schedule"] = as_schedule(own_schedule if schedule is None else schedule)
-        self.variables = _Variables(self)
+        self.variables = Variables(self)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (f"<braid.Trainer '{self.name}': {self.source or 'a model function'}, {self.optimizer}, {self.strategy}, "
                 f"{self._step} steps done>")
 
@@ -131,7 +122,7 @@ class Trainer:
 
     def _with_texts(self, data):
         """Files that have columns of texts, as arrays."""
-        if not getattr(data, "texts", None):
+        if not (texts := getattr(data, "texts", None)):
             return data
         return data.in_memory(self._job(data=data, model={"name": "mlp"}, steps=1), self._data_dir)
 
@@ -220,14 +211,14 @@ class Trainer:
         return steps, (None if steps is not None else float(epochs))
 
     @property
-    def job(self):
+    def job(self) -> str:
         """The job as text, for one epoch: what is set. `braid train --print-job` prints the defaults, too. Throws:
         InvalidArgument where it is none."""
         text = self._job(epochs=1.0)
         _braid.job_text(text, [])
         return _braid.overridden(text, [])
 
-    def save_job(self, directory, steps=None, epochs=None):
+    def save_job(self, directory: str | os.PathLike[str], steps: int | None = None, epochs: float | None = None) -> str:
         """Writes job.pbtxt, the model's graphs and arrays into `directory`; `braid train --job <directory>/job.pbtxt
         --data-dir <directory>` is fit(steps, epochs) of a new Trainer. Returns the job's path."""
         if isinstance(self._options["schedule"], Factors):
@@ -249,7 +240,8 @@ class Trainer:
         return path
 
     # -------------------------------------------------------------------------------------------------------- training
-    def fit(self, steps=None, epochs=None, callbacks=(), resume=False, overwrite=False):
+    def fit(self, steps: int | None = None, epochs: float | None = None, callbacks: Iterable[Any] = (),
+            resume: bool | str = False, overwrite: bool = False) -> History:
         """Trains for so many steps or epochs more, and returns a History. Under a launcher (TF_CONFIG, mpirun, srun,
         torchrun, `braid launch`) this process becomes its task: a server serves until the job ends. resume: from the
         newest checkpoint; "changed": although seed, data, model or optimizer are others. overwrite: checkpoints of an
@@ -330,7 +322,7 @@ class Trainer:
     def _test_rows(self):
         return None if self.eval_data is None else self._rows(self.eval_data)
 
-    def step(self, batch):
+    def step(self, batch: Mapping[str, Any]) -> StepResult:
         """One training step on a batch: a dict of arrays by column, of the data's batch size; alone in this process.
         Returns a StepResult. Arrays of the columns' types are read in place."""
         self._begin_alone()  # not `with`, which takes a third of what Python adds to a step
@@ -372,99 +364,3 @@ class Trainer:
         values = {name: from_native(value) for name, value in self._steps.values().items()}
         self._steps = None
         self._set_values(values)
-
-    # ------------------------------------------------------------------------------------------------- forward passes
-    def _set_values(self, values):
-        self._values = values
-        if self._runner is not None:
-            self._runner.set_values({name: to_native(value) for name, value in values.items()})
-
-    def _find_elsewhere(self):
-        """Tables of parameter servers, and parts of tables and of other variables that other workers have."""
-        said = "shard" in self.strategy.settings or any(each.startswith("strategy.") for each in self._set)
-        if self.strategy.kind in ("LOCAL", "ALLREDUCE", "MIRRORED") and not said:
-            self._elsewhere = []
-            return
-        whole = _braid.Runner(self._job(steps=1), self._shapes()).values()
-        self._elsewhere = [name for name, value in whole.items() if name not in self._values or
-                           np.shape(self._values[name]) != np.shape(from_native(value))]
-
-    def _need(self, names=None):
-        """Throws: InvalidArgument where trained values are not in this process, so that none takes others for them."""
-        away = [name for name in self._elsewhere if names is None or name in names]
-        if away:
-            raise _braid.InvalidArgument(
-                f"the trained values of '{away[0]}' are not in this process: under strategy {self.strategy.kind} servers "
-                "or other workers have them. Train with checkpoint=..., and read that: `braid predict`, `braid "
-                "evaluate`, or fit(resume=True)")
-
-    def _forward(self):
-        self._need()
-        return self._whole_model()
-
-    def _whole_model(self):
-        self._take_steps()
-        if self._runner is None:
-            self._runner = _braid.Runner(self._job(steps=1), self._shapes())
-            self._runner.set_values({name: to_native(value) for name, value in self._values.items()})
-        return self._runner
-
-    def evaluate(self, data=None):
-        """Metrics by name, of `data` or the eval_data."""
-        data = data or self.eval_data
-        if data is None:
-            raise _braid.InvalidArgument("there is nothing to evaluate on: evaluate(data), or Trainer(eval_data=...)")
-        return json.loads(self._forward().evaluate(self._rows(data if data is self.eval_data else self._numbers(data))))
-
-    def predict(self, data, output=None):
-        """What the model predicts of each row: probabilities, values, or of classes their probabilities. `data`: of
-        bd.data, or a dict of arrays; columns of labels may be left out. `output`: "logit", "class", ..."""
-        if isinstance(data, Mapping):
-            data = _data.arrays(**data)
-        data = data if data is self.data or data is self.eval_data else self._numbers(data)
-        runner = self._forward()
-        offered = runner.outputs()
-        if not offered:
-            raise _braid.InvalidArgument("the model predicts nothing: Outputs(prediction=...)")
-        wanted = output or next((each for each in ("probability", "probabilities", "value") if each in offered),
-                                offered[0])
-        if wanted not in offered:
-            raise _braid.InvalidArgument(f"the model has no output '{wanted}': it has {offered}")
-        return from_native(runner.predict(self._rows(data), [wanted])[0])
-
-    def _current_values(self):
-        self._take_steps()
-        if not self._values:
-            return {name: from_native(value) for name, value in self._whole_model().values().items()}
-        return self._values
-
-    # ------------------------------------------------------------------------------------------------------ save, load
-    def save(self, file):
-        """Writes all variables and slots, and the number of steps, as .npz."""
-        self._need()
-        values = dict(self._current_values())
-        np.savez(file, **{"__step__": np.int64(self._step)}, **values)
-
-    def load(self, file):
-        """Takes variables from a file of save(), from another .npz, or from a TensorFlow checkpoint (its prefix), with a
-        value for each variable."""
-        path = str(file)
-        if os.path.exists(path + ".index"):
-            values = _braid.read_bundle(path)
-        else:
-            path = path if path.endswith(".npz") else path + ".npz"
-            with np.load(path) as stored:
-                values = {name: stored[name] for name in stored.files}
-        known = self._whole_model().values()
-        missing = [name for name in known if name not in values]
-        if missing:
-            raise _braid.InvalidArgument(f"'{path}' has no value for variable '{missing[0]}'")
-        self._step = int(values.pop("__step__", 0))
-        self._elsewhere = []
-        self._set_values(values)
-
-    def export(self, file, inference=True):
-        """Writes the model's graph as a GraphDef."""
-        source = self._model["graph"]["inference_file" if inference and "inference_file" in self._model["graph"]
-                                      else "file"]
-        Graph.load(source).write(file)

@@ -103,6 +103,15 @@ def test_type_checkers_see_the_ops(tmp_path):
     assert done.returncode == 1 and "program.py:5" in done.stdout and done.stdout.count("error:") == 1, done.stdout
 
 
+def test_the_package_itself_has_no_errors_of_types(tmp_path):
+    pytest.importorskip("mypy")
+    settings = pathlib.Path(__file__).parents[2] / "python" / "pyproject.toml"
+    done = subprocess.run([sys.executable, "-m", "mypy", "--config-file", settings, "--cache-dir", tmp_path, "-p", "braid"],
+                          cwd=pathlib.Path(bd.__file__).parents[1], capture_output=True, text=True,
+                          env={**os.environ, "MYPYPATH": ""}, timeout=240)
+    assert done.returncode == 0, done.stdout
+
+
 def test_stubs_have_the_exceptions():
     stub = pathlib.Path(bd.__file__).with_name("_braid.pyi").read_text()
     assert "class Error(Exception):\n    op: str | None" in stub

@@ -7,36 +7,46 @@
     src.write_back()
 """
 
+from __future__ import annotations
+
 import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from braid import _braid
 from braid.data import Word
 
+if TYPE_CHECKING:
+    from braid.io._keras import KerasSource
+    from braid.io._torch import TorchSource
+
+File = str | os.PathLike[str]
+
 
 class Source:
     """A model that a file has. Fields are those of model.graph in a job."""
 
-    def __init__(self, fields):
+    def __init__(self, fields: dict[str, Any]) -> None:
         self._fields = fields
-        self.trainer = None
-        self.metric = None  # that its loss asks for, where the Trainer has none
-        self.columns = {}  # of the data, by name, where a Trainer has told; of files without their rows
+        self.trainer: Any = None
+        self.metric: str | None = None  # that its loss asks for, where the Trainer has none
+        self.columns: dict[str, Any] = {}  # of the data, by name, where a Trainer has told; of files without their rows
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         told = f" '{self._fields['file']}'" if "file" in self._fields else ""
         return f"<braid.io.{type(self).__name__}{told}>"
 
-    def job_fields(self, folder, label):
+    def job_fields(self, folder: str, label: str) -> dict[str, Any]:
         """`model` of a job; files that are made go into `folder`."""
         return {"graph": {"label": label, **self._fields}}
 
-    def numbers(self, arrays):
+    def numbers(self, arrays: Any) -> Any:
         """Columns by name, where strings are what the model makes of them."""
         return arrays
 
-    def write_back(self, file):
+    def write_back(self, file: File) -> None:
         """Writes the trained variables: as .npz; as .onnx, of an ONNX model that model with its trained values; else as
         a TensorFlow checkpoint with that prefix."""
         values = dict(self._trained())
@@ -49,7 +59,7 @@ class Source:
         else:
             _braid.write_bundle(str(file), {name: np.ascontiguousarray(value) for name, value in values.items()})
 
-    def _trained(self):
+    def _trained(self) -> Mapping[str, Any]:
         if self.trainer is None:
             raise _braid.InvalidArgument("no Trainer has this model: there is nothing to write back")
         return self.trainer.variables
@@ -58,11 +68,11 @@ class Source:
 class _GraphSource(Source):
     """A graph's file, whose placeholders of strings are fed by arrays of strings."""
 
-    def __init__(self, fields):
+    def __init__(self, fields: dict[str, Any]) -> None:
         super().__init__(fields)
-        self._text = None
+        self._text: Any = None
 
-    def job_fields(self, folder, label):
+    def job_fields(self, folder: str, label: str) -> dict[str, Any]:
         from braid.io._graph_text import GraphText
         from braid.io._text import is_text
         texts = [name for name, value in self.columns.items() if isinstance(value, np.ndarray) and is_text(value)]
@@ -76,7 +86,7 @@ class _GraphSource(Source):
             feeds += [{"value": value, "column": column} for value, column in zip(self._text.names, self._text.columns())]
         return {"graph": {"label": label, **self._fields, **({"feeds": feeds} if feeds else {})}}
 
-    def numbers(self, arrays):
+    def numbers(self, arrays: Any) -> Any:
         if self._text is None:
             return arrays
         missing = [each for each in self._text.texts if each not in arrays]
@@ -86,9 +96,9 @@ class _GraphSource(Source):
         return {**made, **self._text.compute(arrays)}
 
 
-def _feeds(feeds):
+def _feeds(feeds: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """{column or value: value, or a constant} as the job's feeds."""
-    made = []
+    made: list[dict[str, Any]] = []
     for name, value in (feeds or {}).items():
         if isinstance(value, str):
             made.append({"value": value, "column": name})
@@ -99,12 +109,14 @@ def _feeds(feeds):
     return made
 
 
-def _text(value):
+def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def graph(path, loss=None, *, prediction=None, feeds=None, attach=None, trainable=None, frozen=None, promote=None,
-          updates=None, inference_file=None, keep_gradients=None, initial_file=None):
+def graph(path: File, loss: str | None = None, *, prediction: str | None = None, feeds: Mapping[str, Any] | None = None,
+          attach: str | None = None, trainable: str | None = None, frozen: str | None = None, promote: str | None = None,
+          updates: Iterable[str] | None = None, inference_file: File | None = None, keep_gradients: str | None = None,
+          initial_file: File | None = None) -> Source:
     """A GraphDef, MetaGraphDef, SavedModel folder or ONNX file. loss, or attach: "sigmoid", "softmax" or "squared" on
     `prediction` and the label. feeds: {column: "value"}, {"value": constant}, {"value": (constant, in evaluations)}.
     keep_gradients: the train_op whose gradients are kept. Arrays of strings feed placeholders of strings.
@@ -119,12 +131,13 @@ def graph(path, loss=None, *, prediction=None, feeds=None, attach=None, trainabl
     return _GraphSource({key: value for key, value in fields.items() if value})
 
 
-def onnx(path, loss=None, **settings):
+def onnx(path: File, loss: str | None = None, **settings: Any) -> Source:
     """An ONNX model, whose float initializers are trained; settings as for graph()."""
     return graph(path, loss, **settings)
 
 
-def keras(model, loss=None, label=None, inputs=None, output=None, weight=None):
+def keras(model: Any, loss: Any = None, label: Any = None, inputs: Any = None, output: int | None = None,
+          weight: str | None = None) -> KerasSource:
     """A Keras model (TensorFlow backend): traced with training=True and False. loss: a function (label, output), a Keras
     loss or its name, lists or dicts of them by output; default what the model was compiled with, its weights too, or the
     compute_loss of its class. What layers add (regularizers, add_loss) is added. As in Keras, places that a mask of the
@@ -137,8 +150,9 @@ def keras(model, loss=None, label=None, inputs=None, output=None, weight=None):
     return KerasSource(model, loss, label, inputs, output, weight)
 
 
-def torch(program, loss=None, label=None, *, inputs=None, output=None, freeze=None, tables=None, example_label=None,
-          inference=None):
+def torch(program: Any, loss: Any = None, label: str | None = None, *, inputs: Mapping[str, str] | None = None,
+          output: int | None = None, freeze: str | None = None, tables: str | None = None, example_label: Any = None,
+          inference: Any = None) -> TorchSource:
     """An ExportedProgram of PyTorch, of torch.export.export(module.train(), ...) with a dynamic first dimension. loss:
     "cross_entropy", "binary_cross_entropy_with_logits", "mse_loss" or a function (output, label) of PyTorch, such as a
     module of torch.nn; None: the first output is the loss, and the label is an input. inputs: {input: column}, default

@@ -7,6 +7,8 @@ Everything that stops a program is collected, node by node, and raised at once.
 
 import operator
 import os
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +16,7 @@ import torch
 from braid import _braid, dtypes, ops
 from braid.graph import Tensor
 
-RULES = {}
+RULES: dict[str, Callable[..., Any]] = {}
 # Ops that say something about values but compute nothing.
 SILENT = {"aten._assert_scalar.default", "aten._assert_tensor_metadata.default", "aten._assert_async.msg",
           "aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default"}

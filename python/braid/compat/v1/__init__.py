@@ -357,12 +357,12 @@ initializers = _Namespace(global_variables=global_variables_initializer, variabl
 logging = _Namespace(DEBUG=10, INFO=20, WARN=30, ERROR=40, FATAL=50, set_verbosity=lambda level: None,
                      info=__import__("logging").getLogger("braid").info,
                      warning=__import__("logging").getLogger("braid").warning,
+                     warn=__import__("logging").getLogger("braid").warning,
                      error=__import__("logging").getLogger("braid").error)
-logging.warn = logging.warning
 summary = _Namespace(scalar=lambda name, tensor, **_: train._no_summary(name),
                      histogram=lambda name, values, **_: train._no_summary(name),
                      merge_all=lambda *_, **__: None, FileWriter=train._NoWriter)
-merge_all_summaries = summary.merge_all
+merge_all_summaries = getattr(summary, "merge_all")
 
 
 test = _Namespace(is_gpu_available=lambda *_, **__: False, gpu_device_name=lambda: "", is_built_with_cuda=lambda: False,

@@ -2,9 +2,10 @@
 nobody knows is refused; one that does nothing here is said once."""
 
 import logging
+from typing import Any
 
 _log = logging.getLogger("braid")
-_said = set()
+_said: set[str] = set()
 
 
 def say_once(text):
@@ -14,8 +15,8 @@ def say_once(text):
 
 
 class _Message:
-    _fields = {}  # name -> default value, message class, or [message class] of a repeated one
-    _ignored = ()
+    _fields: dict[str, Any] = {}  # name -> default value, message class, or [message class] of a repeated one
+    _ignored: tuple[str, ...] = ()
 
     def __init__(self, **values):
         for name, default in self._fields.items():

@@ -1,6 +1,7 @@
 """tf.cuda of Multi-Stream TensorFlow: streams as objects, and scopes of them."""
 
 import os
+from typing import Any
 
 from braid.graph import default_graph
 
@@ -34,7 +35,7 @@ def stream_scope(stream, include_grad=False, hold_tensors=None):
     return default_graph().stream(getattr(stream, "id", stream), include_grad)
 
 
-_open = []
+_open: list[Any] = []
 
 
 def stream_scope_start(stream, include_grad=False):
