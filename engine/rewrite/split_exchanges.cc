@@ -1,5 +1,5 @@
-// What peers have written is taken by a node of its own, on a stream of those that compute: the exchanges of
-// a step have one stream and one order, and while a rank takes what came, the next one's bytes travel.
+// What peers have written is taken by a node of its own, on another stream: the exchanges of a step have one
+// stream and one order, and while a rank takes what came, the next one's bytes travel.
 // Whoever waits for the node in that order waits for its first part. Small exchanges stay one node.
 #include <algorithm>
 
@@ -11,11 +11,11 @@
 namespace braid {
 namespace {
 
-constexpr double kLeastBytes = 1 << 18;  // less takes as long as to begin another kernel
+constexpr double kLeastTravel = 1 << 18;  // less takes as long as to begin another kernel
 
 bool splits(const Plan& plan, const Node& node) {
   if (node.removed || !two_parts(*node.op) || plan.domain_of(node.id) != Domain::Device) return false;
-  return !plan.is_fed(node) && modelled_cost(plan.program.graph, node).bytes >= kLeastBytes;
+  return !plan.is_fed(node) && modelled_cost(plan.program.graph, node).bytes >= kLeastTravel;
 }
 
 void split(Plan& plan, NodeId id) {

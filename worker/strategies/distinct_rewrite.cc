@@ -15,7 +15,7 @@
 namespace braid::worker {
 namespace {
 
-constexpr double kMostGradientPieces = 4;  // of the exchange of gradients: each costs a meeting of all ranks
+constexpr double kMostExchanges = 4;  // of the exchange of gradients: each costs a meeting of all ranks
 
 }  // namespace
 
@@ -146,7 +146,7 @@ std::vector<VariableGradient> DistinctRewrite::exchange_gradients(std::int64_t b
   for (const Entry& entry : entries_) all += entry.gradient_bytes;
   const double count = std::floor(
       std::clamp(all / entries_.front().table->world / static_cast<double>(std::max<std::int64_t>(bytes, 1)),
-                 1.0, kMostGradientPieces));
+                 1.0, kMostExchanges));
   std::vector<ValueRef> received;  // of each entry
   for (std::size_t first = 0; first < entries_.size();) {
     const auto piece = [&](const Entry& entry) {

@@ -8,6 +8,7 @@
 #include "engine/builder/graph_builder.h"
 #include "engine/compile/compile.h"
 #include "engine/exec/instance.h"
+#include "engine/ops/common/two_parts.h"
 #include "engine/ops/state/variable_init.h"
 #include "engine/program/program.h"
 #include "tests/worker/strategies/row_communicator.h"
@@ -52,6 +53,7 @@ class Rank {
           {training_.graph.parse_value(lookup.feed), DType::Int64, Shape{examples, lookup.length}});
     strategy_->rewrite_training(training_);
     fill_exchanges();
+    if (job.strategy().bucket_bytes() == 16) take_exchanges_apart();
     CompileRequest request;
     for (const Lookup& lookup : model.lookups)
       request.feeds.push_back({lookup.feed, DType::Int64, Shape{examples, lookup.length}});
@@ -101,6 +103,7 @@ class Rank {
     }
     outcome.collectives = collectives_;
     outcome.sends_ahead = sends_ahead_;
+    outcome.taken_apart = taken_apart_;
     outcome.sends_halves = sends_halves_;
     outcome.sends_floats = sends_floats_;
     outcome.sends_distinct = training_.graph.find("from_owners/distinct_rows") != kNoNode;
@@ -138,6 +141,36 @@ class Rank {
         continue;
       node.attrs.set("fill", true);
       node.attrs.set(kFillByte, std::int64_t{255});
+    }
+  }
+  /// As engine/rewrite/split_exchanges.cc does it for devices.
+  void take_exchanges_apart() {
+    Graph& graph = training_.graph;
+    for (NodeId id = 0, nodes = graph.size(); id < nodes; ++id) {
+      const TwoParts* const parts = graph.node(id).removed ? nullptr : two_parts(*graph.node(id).op);
+      if (!parts) continue;
+      const std::string name = graph.node(id).name;
+      const auto outputs = static_cast<int>(graph.node(id).outputs.size());
+      const auto add = [&](Node part, const std::string& op, const char* suffix) {
+        part.op = &OpRegistry::global().require(op);
+        part.name = graph.unique_name(name + suffix);
+        part.id = kNoNode;
+        part.outputs.clear();
+        part.known_values.clear();
+        return graph.add(std::move(part));
+      };
+      Node send = graph.node(id), take = graph.node(id);
+      send.attrs.set(kKeepsNext, false);
+      const NodeId sent = add(std::move(send), parts->send, "/send");
+      take.inputs.push_back({sent, 0});
+      take.control_inputs.clear();
+      const NodeId taken = add(std::move(take), parts->take, "/take");
+      for (int output = 0; output < outputs; ++output) graph.replace_uses({id, output}, {taken, output});
+      for (NodeId user = 0; user < graph.size(); ++user)
+        std::ranges::replace(graph.mutable_node(user).control_inputs, id, sent);
+      std::ranges::replace(training_.targets, name, graph.node(taken).name);
+      graph.remove(id);
+      ++taken_apart_;
     }
   }
   /// What travels between tables' owners and others, in a compiled step.
@@ -181,6 +214,7 @@ class Rank {
   StepFeeds feeds_;
   std::unique_ptr<Instance> instance_, before_first_;
   bool sends_ahead_ = false;
+  int taken_apart_ = 0;
   int sends_halves_ = 0, sends_floats_ = 0;
   std::uint64_t collectives_ = 0;
 };

@@ -44,6 +44,7 @@ struct Outcome {
   bool sums_hot_densely = false;
   std::int64_t hot_rows = 0;               // of all tables
   bool sends_ahead = false;                // ids of the next step
+  int taken_apart = 0;                     // exchanges that are two nodes
   int sends_halves = 0, sends_floats = 0;  // tensors of 16 and 32 bits, of tables whose ids all travel
   bool sends_distinct = false;             // rows of whole tables, each once
   std::uint64_t collectives = 0;           // collectives_hash() of its program
