@@ -91,34 +91,52 @@ bool looks_ahead(const proto::Job& job) {
   return job.staging().enabled() && !job.input().has_follow() && !takes_batches(job);
 }
 
-/// The exchanges alone: they wait for nothing of the step, but for each other.
+namespace {
+
+/// Copies of what keeps values for the next step, and of what these come from: they wait for nothing of the
+/// step, but exchanges for each other.
+class Alone {
+ public:
+  explicit Alone(Graph& graph) : graph_(graph) {}
+
+  NodeId copy(NodeId id) {
+    if (const auto known = copies_.find(id); known != copies_.end()) return known->second;
+    Node node = graph_.node(id);
+    const bool is_exchange = node.op->lane == Lane::Comm;
+    bool differs = is_exchange || !node.control_inputs.empty() || node.attrs.get(kKeepsNext, false);
+    for (ValueRef& input : node.inputs) {
+      const NodeId made = copy(input.node);
+      differs = differs || made != input.node;
+      input.node = made;
+    }
+    if (!differs) return copies_[id] = id;
+    node.control_inputs.clear();
+    if (is_exchange && last_ != kNoNode) node.control_inputs.push_back(last_);
+    node.attrs.set(kKeepsNext, false);
+    node.name = graph_.unique_name(node.name + "/before_first");
+    const NodeId made = graph_.add(std::move(node));
+    if (is_exchange) last_ = made;
+    return copies_[id] = made;
+  }
+
+ private:
+  Graph& graph_;
+  std::map<NodeId, NodeId> copies_;
+  NodeId last_ = kNoNode;
+};
+
+}  // namespace
+
 std::optional<BeforeFirst> before_first_step(const Graph& step, const std::vector<FeedSpec>& columns) {
   BeforeFirst before{step, {}};
-  Graph& graph = before.graph;
-  std::map<NodeId, NodeId> alone;
-  NodeId last = kNoNode;
+  Alone alone(before.graph);
   for (NodeId id = 0; id < step.size(); ++id) {
     if (step.node(id).removed || !step.node(id).attrs.get(kKeepsNext, false)) continue;
-    Node keep = step.node(id);
-    keep.attrs.set(kKeepsNext, false);
-    for (ValueRef& input : keep.inputs) {
-      if (graph.node(input.node).op->lane != Lane::Comm) continue;
-      const auto [known, is_new] = alone.try_emplace(input.node, kNoNode);
-      if (is_new) {
-        Node exchange = graph.node(input.node);
-        exchange.control_inputs.clear();
-        if (last != kNoNode) exchange.control_inputs.push_back(last);
-        exchange.name = graph.unique_name(exchange.name + "/before_first");
-        last = known->second = graph.add(std::move(exchange));
-      }
-      input.node = known->second;
-    }
-    keep.name = graph.unique_name(keep.name + "/before_first");
-    before.request.targets.push_back(keep.name);
-    graph.add(std::move(keep));
+    const NodeId kept = alone.copy(id);
+    before.request.targets.push_back(before.graph.node(kept).name);
   }
   if (before.request.targets.empty()) return std::nullopt;
-  add_next_feeds(graph, columns, before.request);
+  add_next_feeds(before.graph, columns, before.request);
   return before;
 }
 
